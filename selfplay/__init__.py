@@ -1,0 +1,1 @@
+"""The co-evolution game over the toolkit."""
