@@ -207,16 +207,20 @@ def _masked(deltas: Sequence[Delta], keep: float, rng: np.random.Generator) -> l
     """The deltas with entries of both factors kept at that rate and scaled to the same expectation."""
     import torch
 
+    from lora_evo.lowrank import append
+
     def masked(factor: torch.Tensor) -> torch.Tensor:
         kept = torch.as_tensor(rng.random(factor.shape, dtype=np.float32) < keep)
         return factor * kept.to(factor) / keep
 
     pairs = [delta.factors() for delta in deltas]
-    return deltas[0].span.append([(masked(B), masked(A)) for B, A in pairs])
+    return append(deltas[0].span, [(masked(B), masked(A)) for B, A in pairs])
 
 
 def _dense_dare(parents: Sequence[Delta], weights: Sequence[float], keep: float, rng: np.random.Generator) -> Delta:
     import torch
+
+    from lora_evo.lowrank import append
 
     pairs = [parent.factors() for parent in parents]
     out, width = pairs[0][0].shape[-2], pairs[0][1].shape[-1]
@@ -228,7 +232,7 @@ def _dense_dare(parents: Sequence[Delta], weights: Sequence[float], keep: float,
         total = total + w / keep * dense * torch.as_tensor(rng.random(dense.shape) < keep).to(dense)
     U, s, V = torch.linalg.svd(total, full_matrices=False)
     root = s.sqrt()
-    return parents[0].span.append([(U * root[..., None, :], root[..., :, None] * V)])[0]
+    return append(parents[0].span, [(U * root[..., None, :], root[..., :, None] * V)])[0]
 
 
 def _factor_sum(parents: Sequence[Delta], weights: Sequence[float]) -> Delta:

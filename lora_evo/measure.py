@@ -10,7 +10,8 @@ import numpy as np
 
 from lora_evo.adapter import Adapter, LoraFactors
 from lora_evo.errors import AdapterError
-from lora_evo.lowrank import Delta, Small, join
+from lora_evo.lowrank import Delta, inner_products, join
+from lora_evo.span import Small
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,13 @@ class Measures:
 
 def moments(child: Delta, wanted: Delta, parents: Sequence[Delta]) -> Moments:
     """The inner products of a truncated child, of what was wanted, and of the parents."""
-    norm = child.inner(child)
+    products = inner_products([child, wanted, *parents])
     return Moments(
-        child=norm,
-        parents=tuple(p.inner(p) for p in parents),
-        inner=tuple(child.inner(p) for p in parents),
+        child=float(products[0, 0]),
+        parents=tuple(np.diagonal(products)[2:].tolist()),
+        inner=tuple(products[0, 2:].tolist()),
         change=child.distance(parents[0]) ** 2,
-        wanted=norm if wanted is child else wanted.inner(wanted),
+        wanted=float(products[1, 1]),
     )
 
 

@@ -109,7 +109,7 @@ def gaussian(
     root = np.sqrt(spectrum.s)
     to_B, to_A = root[..., :, None] * spectrum.own_V, spectrum.own_U * root[..., None, :]
     if space == "factor":
-        to_B, to_A = _stored_noise(parent, span.B.shape[-2], span.A.shape[-1])
+        to_B, to_A = _stored_noise(parent, *span.widths)
 
     def child_at(eps: float) -> Delta:
         left = np.concatenate([parent.left, eps * to_B], -2)

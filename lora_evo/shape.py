@@ -103,12 +103,12 @@ def stored(
     same = next((f for f, parent in zip(factors, parents, strict=True) if child is parent), None)
     host = next((f for f, parent in zip(factors, parents, strict=True) if child.right is parent.right), None)
     if same is not None:
-        A, B = same.A, same.B if same.scale == form.scale else same.B.to(child.span.B) * (same.scale / form.scale)
+        A, B = same.A, same.B if same.scale == form.scale else same.B.to(child.span.B[0]) * (same.scale / form.scale)
     elif host is not None:
-        A, B = host.A, _times(child.span.B, child.left * (abs(host.scale) ** 0.5 / form.scale))
+        A, B = host.A, child.span.columns(child.left * (abs(host.scale) ** 0.5 / form.scale))
     else:
         b = _balance(child, parents, form.scale)
-        A, B = _times_left(child.right / b, child.span.A), _times(child.span.B, child.left * (b / form.scale))
+        A, B = child.span.rows(child.right / b), child.span.columns(child.left * (b / form.scale))
     A, B = _padded(A, B, form.rank, rng)
     device = factors[0].A.device
     dtype_A, dtype_B = form.dtypes
@@ -199,14 +199,6 @@ def _balance(child: Delta, parents: Sequence[Delta], scale: float) -> float:
     return float(np.sqrt(np.exp(np.mean(ratios)) * abs(scale) * A / B))
 
 
-def _times(B: Tensor, left: np.ndarray) -> Tensor:
-    return B @ torch.as_tensor(left).to(B)
-
-
-def _times_left(right: np.ndarray, A: Tensor) -> Tensor:
-    return torch.as_tensor(right).to(A) @ A
-
-
 def _padded(A: Tensor, B: Tensor, rank: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """More components: B gets zero columns, A random rows as a fresh LoRA has, so that they can be learned."""
     more = rank - A.shape[-2]
@@ -220,10 +212,10 @@ def _padded(A: Tensor, B: Tensor, rank: int, rng: np.random.Generator) -> tuple[
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    out = tensor.to(dtype)
-    if dtype.itemsize < tensor.dtype.itemsize and not torch.isfinite(out.float()).all():
-        raise AdapterError(f"a value of {tensor.abs().max():.3g} does not fit {dtype}; ask for a wider dtype")
-    return out
+    limit = torch.finfo(dtype).max
+    if limit < torch.finfo(tensor.dtype).max * 0.9 and (largest := float(tensor.float().abs().max())) > limit:
+        raise AdapterError(f"a value of {largest:.3g} does not fit {dtype}; ask for a wider dtype")
+    return tensor.to(dtype)
 
 
 def _set(value: Any) -> Any:

@@ -42,6 +42,7 @@ def load(source: str | Path) -> Adapter:
     layouts = {name: _layout(config, name, A, B, kind) for name, (A, B, kind) in pairs.items()}
     modules = {name: _factors(files[0], config, name, A, B, layouts[name]) for name, (A, B, _) in pairs.items()}
     ties = _ties(config, modules, layouts)
+    _check_base_names(files[0], config, modules)
     return Adapter(
         modules={name: f for name, f in modules.items() if name not in ties},
         layouts={name: layout for name, layout in layouts.items() if layout != Layout()},
@@ -205,6 +206,20 @@ def _ties(config: Mapping[str, Any], modules: Mapping[str, LoraFactors], layouts
 
 def _transposed(a: LoraFactors, b: LoraFactors) -> bool:
     return torch.equal(a.A, b.B.mT) and torch.equal(a.B, b.A.mT)
+
+
+def _check_base_names(file: Path, config: Mapping[str, Any], modules: Mapping[str, LoraFactors]) -> None:
+    """Refuse `language_model.` in keys when the base lies on disk and has none: PEFT would load a zero adapter."""
+    base = Path(str(config["base_model_name_or_path"]))
+    inner = [name for name in modules if ".language_model." in f".{name}."]
+    if not inner or not base.is_dir():
+        return
+    names = set()
+    for shard in base.glob("*.safetensors"):
+        with safe_open(shard, "pt") as handle:
+            names |= set(handle.keys())
+    if names and not any("language_model." in name for name in names):
+        raise AdapterError(f"{file}: module {inner[0]} is not in the base {base}, which has no 'language_model' in its names")
 
 
 def _extras(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Extra]:
