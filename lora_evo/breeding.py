@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 from lora_evo import extras as extra_tensors
 from lora_evo import lineage
@@ -30,6 +28,7 @@ from lora_evo.places import selected
 from lora_evo.rules import check_parents
 from lora_evo.seeding import stream
 from lora_evo.shape import ChildShape, Form, child_shape, stored
+from lora_evo.threads import single_threaded_products
 
 Progress = Callable[[int, int], None]
 Grown = tuple[str, LoraFactors, Moments]
@@ -100,7 +99,8 @@ def plan(
     names = {name for p in parents for name in p.modules}
     places = tuple(sorted(names | {e.module for p in parents for e in p.extras.values()}))
     bred = frozenset(selected(names, modules)) if modules else frozenset(names)
-    scene = Scene(len(parents), tuple(p for p in places if p in bred or p not in names), stream(seed, operator.name))
+    drawn = tuple(p for p in places if p in bred or p not in names)
+    scene = Scene(len(parents), tuple(sorted(bred)), drawn, stream(seed, operator.name))
     shared, local = operator.prepared(checked, scene)
     for glob, some in (overrides or {}).items():
         special = {name: operator.param(name).checked(value) for name, value in some.items()}
@@ -181,7 +181,7 @@ def grow(todo: Plan, *, device: str | None = None, threads: int | None = None, p
     """The child's modules in the plan's order, computed ahead on all cores."""
     workers = threads or min(8, os.cpu_count() or 1)
     names = list(todo.shape.ranks)
-    with _single_threaded_products(), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with single_threaded_products(), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         futures = [pool.submit(_module, todo, name, device) for name in names[: 4 * workers]]
         hashing = [pool.submit(lineage.digest, parent) for parent in todo.parents]
         futures += [pool.submit(_module, todo, name, device) for name in names[4 * workers :]]
@@ -203,7 +203,7 @@ def breed_factors(
 ) -> LoraFactors:
     """`Operator.on_factors`."""
     factors = [LoraFactors(*p) for p in parents]
-    scene = Scene(len(factors), ("",), stream(seed, operator.name))
+    scene = Scene(len(factors), ("",), ("",), stream(seed, operator.name))
     shared, local = operator.prepared(operator.checked(params), scene)
     first = factors[0]
     form = Form(rank or max(f.rank for f in factors), first.scale, (first.A.dtype, first.B.dtype))
@@ -251,17 +251,6 @@ def _measured(todo: Plan, done: Sequence[Moments]) -> Measures:
     if todo.operator.kind == "mutation" and total.parents[0] == total.child == 0 and todo.params.get("strength") != 0:
         raise OperatorError(
             f"{todo.parents[0].name}: every delta is zero (a fresh adapter has B = 0), so {todo.operator.name} has nothing "
-            "to change; gaussian and layer_noise with absolute=SIZE add noise of that norm"
+            "to change; gaussian and layer_noise add noise of a given norm to it (--absolute NORM, absolute=NORM)"
         )
     return total.measures
-
-
-@contextmanager
-def _single_threaded_products() -> Iterator[None]:
-    """One thread per product: a sum split over threads would round differently for each number of them."""
-    before = torch.get_num_threads()
-    try:
-        with threadpool_limits(1, user_api="blas"):
-            yield
-    finally:
-        torch.set_num_threads(before)

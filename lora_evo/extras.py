@@ -66,9 +66,10 @@ def _merged(key: str, holders: list[tuple[int, Adapter]], shares: list[float], s
         raise AdapterError(f"{key}: the weights sum to 0, so full weights have no mean; use layer_choice, or weights that sum to 1")
     else:
         factors = [s / sum(shares) for s in shares]
-    if factors == [1.0]:
-        return Extra(tensors[0], first.kind, first.module)
-    total = sum(f * t.float() for f, t in zip(factors, tensors, strict=True))
+    present = [(f, t) for f, t in zip(factors, tensors, strict=True) if f != 0]
+    if len(present) == 1 and present[0][0] == 1:
+        return Extra(present[0][1], first.kind, first.module)
+    total = sum((f * t.double() for f, t in present), torch.zeros_like(tensors[0], dtype=torch.float64))
     return Extra(torch.as_tensor(total).to(first.tensor.dtype), first.kind, first.module)
 
 

@@ -53,7 +53,7 @@ class Lineage:
 
     def widest(self) -> Lineage:
         """The same with measures of the greatest length: no real ones need more room."""
-        wide = -1.23457e-300
+        wide = -1.23457e15  # repr: -1234570000000000.0
         return replace(self, measures=Measures(wide, (wide,) * len(self.parents), wide, wide))
 
     @classmethod

@@ -12,6 +12,7 @@ from lora_evo.adapter import Adapter, LoraFactors
 from lora_evo.errors import AdapterError
 from lora_evo.lowrank import Delta, inner_products, join
 from lora_evo.span import Small
+from lora_evo.threads import single_threaded_products
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ def inspect(adapter: Adapter) -> list[ModuleReport]:
     Raises:
         AdapterError: for values that are not finite.
     """
-    return [_report(adapter, name, factors) for name, factors in adapter.modules.items()]
+    with single_threaded_products():
+        return [_report(adapter, name, factors) for name, factors in adapter.modules.items()]
 
 
 @dataclass(frozen=True)
@@ -132,15 +134,16 @@ def compare(a: Adapter, b: Adapter) -> tuple[list[ModuleComparison], Measures]:
     Raises:
         AdapterError: if they have no module in common, or shapes differ.
     """
-    rows, total = [], None
     if not set(a.modules) & set(b.modules):
         raise AdapterError(f"{a.name} and {b.name} have no module in common: {_some(a.modules)} against {_some(b.modules)}")
-    for name in sorted(set(a.modules) | set(b.modules)):
-        first, second = located_join([a, b], name)
-        both = moments(second, second, [first, second])
-        total = both if total is None else total + both
-        if name in a.modules and name in b.modules:
-            rows.append(_comparison(name, first, second, both))
+    rows, total = [], None
+    with single_threaded_products():
+        for name in sorted(set(a.modules) | set(b.modules)):
+            first, second = located_join([a, b], name)
+            both = moments(second, second, [first, second])
+            total = both if total is None else total + both
+            if name in a.modules and name in b.modules:
+                rows.append(_comparison(name, first, second, both))
     assert total is not None
     return rows, total.measures
 

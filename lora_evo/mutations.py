@@ -123,10 +123,10 @@ def gaussian(
 def _some_places(params: Params, scene: Scene) -> tuple[Params, dict[str, Params]]:
     """Strength 0 for all but a random share of the modules or layers, at least one."""
     unit = layer_of if params["granularity"] == "layer" else str
-    units = sorted({unit(place) for place in scene.places})
+    units = sorted({unit(module) for module in scene.modules})
     noisy = set(scene.rng.permutation(units)[: ceil(params["fraction"] * len(units) - 1e-9)].tolist())
     still = {"strength": 0.0, "absolute": None}
-    return params, {place: still for place in scene.places if unit(place) not in noisy}
+    return params, {module: still for module in scene.modules if unit(module) not in noisy}
 
 
 @operator("mutation", prepare=_some_places)

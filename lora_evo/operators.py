@@ -73,7 +73,7 @@ class Param:
         number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
         if self.type is float and number:
             return float(value)
-        if self.type is int and number and value == int(value):
+        if self.type is int and number and np.isfinite(value) and value == int(value):
             return int(value)
         if self.type is tuple and isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
             try:
@@ -92,11 +92,13 @@ class Scene:
 
     Attributes:
         parents: how many.
-        places: paths of all modules and of all owners of extra tensors, sorted.
+        modules: paths of the modules that are bred, sorted.
+        places: the same and paths of all owners of extra tensors, sorted.
         rng: the stream of the whole child, beside the streams of its modules.
     """
 
     parents: int
+    modules: tuple[str, ...]
     places: tuple[str, ...]
     rng: np.random.Generator
 
@@ -258,6 +260,8 @@ def _params(formula: Formula) -> list[Param]:
             continue
         spec = next((a for a in get_args(hint)[1:] if isinstance(a, Spec)), None)
         if spec is not None:
+            if name in _RESERVED:
+                raise TypeError(f"parameter {name}: the name belongs to every call of an operator; choose another")
             params.append(_param(name, get_args(hint)[0], argument.default, spec))
     return params
 
@@ -273,6 +277,12 @@ def _param(name: str, hint: Any, default: Any, spec: Spec) -> Param:
     if kind not in (float, int, bool, str, tuple):
         raise TypeError(f"parameter {name}: {hint} is not float, int, bool, str, Literal or tuple[float, ...]")
     return Param(name, kind, default, spec.help, spec.low, spec.high, choices, optional)
+
+
+_RESERVED = frozenset(
+    "parents op seed rank dtype modules overrides override strict allow_base_mismatch device threads progress output children "
+    "config force dry_run as_json quiet normalize".split()
+)
 
 
 def _lazy_names() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 from lora_evo.adapter import Adapter
@@ -38,10 +39,11 @@ def check_parents(
     """
     operator.check_parents(len(parents))
     first = parents[0]
-    for other in parents[1:]:
+    for a, b in combinations(parents, 2):
         if not allow_base_mismatch:
-            _same_base(first, other)
-        _same_kind(first, other)
+            _same_base(a, b)
+        _same_kind(a, b)
+    for other in parents[1:]:
         _same_modules(first, other, strict)
     for parent in parents:
         _variant(parent, operator)
@@ -62,7 +64,7 @@ def _same_base(a: Adapter, b: Adapter) -> None:
 
 def _same_kind(a: Adapter, b: Adapter) -> None:
     for field in MUST_AGREE:
-        values = [_plain(x.config.get(field)) for x in (a, b)]
+        values = [_plain(x.config.get(field), unordered=field == "target_parameters") for x in (a, b)]
         if values[0] != values[1]:
             raise AdapterError(f"{a.name} and {b.name} differ in {field}: {values[0]} and {values[1]}")
     rows = [_plain(x.config.get("trainable_token_indices")) for x in (a, b)]
@@ -123,8 +125,8 @@ def _base_rewrite(adapter: Adapter) -> str | None:
     return init if isinstance(init, str) and init.lower().startswith(_REWRITES_BASE) else None
 
 
-def _plain(value: Any) -> Any:
-    """None for everything that means off; lists without their order."""
-    if isinstance(value, list):
+def _plain(value: Any, unordered: bool = False) -> Any:
+    """None for everything that means off."""
+    if unordered and isinstance(value, list):
         value = sorted(value, key=str)
     return value or None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -66,7 +67,7 @@ class Span:
     def slices(self) -> list[slice]:
         """The columns of each B and the rows of each A among R."""
         ends = np.cumsum([0] + [A.shape[-2] for A in self.A]).tolist()
-        return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        return [slice(a, b) for a, b in pairwise(ends)]
 
     def columns(self, left: Small) -> Tensor:
         """`B @ left` for left [*, R, k]: [*, out, k]."""
@@ -178,8 +179,9 @@ def _check_shapes(factors: Sequence[LoraFactors]) -> None:
 
 def _refuse_non_finite(factors: Sequence[LoraFactors]) -> None:
     for i, f in enumerate(factors):
+        whose = f" of parent {i + 1}" if len(factors) > 1 else ""
         for letter, tensor in (("A", f.A), ("B", f.B)):
             wide = tensor.float()
             if not torch.isfinite(wide).all():
                 kind = "NaN" if torch.isnan(wide).any() else "Inf"
-                raise AdapterError(f"factor {letter} of parent {i + 1} holds {kind}; the adapter has diverged")
+                raise AdapterError(f"factor {letter}{whose} holds {kind}; the adapter has diverged")

@@ -118,7 +118,7 @@ def with_exact_patterns(
             ranks[pattern] = rank
         alpha = factors.scale * root(rank)
         if abs(alpha - config["lora_alpha"]) > 1e-9 * abs(alpha):
-            alphas[pattern] = round(alpha, 9)
+            alphas[pattern] = float(f"{alpha:.12g}")
     return {**config, "rank_pattern": ranks, "alpha_pattern": alphas}
 
 
@@ -156,7 +156,7 @@ def _check(path: Path, config: dict[str, Any]) -> None:
             raise AdapterError(f"{path}: {name} is {config[name]!r}, an object is needed")
         for pattern in config[name]:
             try:
-                re.compile(pattern)
+                re.compile(rf"(.*\.)?({pattern})$")
             except re.error as error:
                 raise AdapterError(f"{path}: {name} key {pattern!r} is no regular expression: {error}") from None
     for rank in (config["r"], *config["rank_pattern"].values()):

@@ -63,14 +63,14 @@ def _resolve(source: str | Path) -> Path:
         return path.resolve()
     if path.exists():
         raise AdapterError(f"{path}: a file; give the folder that holds it and {peft_config.FILE}")
-    if str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
+    if str(source).count("/") != 1 or str(source).startswith((".", "/", "~")) or path.parent.is_dir():
         raise AdapterError(f"{source}: no such folder, and not a hub id (owner/name)")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(str(source), allow_patterns=["adapter_config.json", "*.safetensors*"]))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
         reason = str(error).split("\n")[0]
         raise AdapterError(f"{source}: no such folder, and the hub cannot give it: {reason}") from None
 
@@ -82,8 +82,10 @@ def _weight_files(folder: Path) -> list[Path]:
     if index.exists():
         try:
             names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise AdapterError(f"{index}: not an index of shards: {error}") from None
+        if not names or not all(isinstance(name, str) for name in names):
+            raise AdapterError(f"{index}: not an index of shards: it names {names}")
         for name in names:
             if Path(name).name != name or not (folder / name).exists():
                 raise AdapterError(f"{index}: names the shard {name!r}, which is not in the folder")
@@ -123,7 +125,7 @@ def _add(tensors: Tensors, file: Path, raw: str, tensor: Tensor) -> None:
     if tensor.numel() == 0:
         hint = "an adapter saved under DeepSpeed ZeRO-3 without gathering its weights looks like this"
         raise AdapterError(f"{file}: {raw} is empty, shape {list(tensor.shape)}; {hint}")
-    if not tensor.is_floating_point():
+    if not tensor.is_floating_point() and key.role not in ("full_weight", "other"):
         raise AdapterError(f"{file}: {raw} is {tensor.dtype}; factors in bf16, fp16, fp32, fp64 or fp8 are read")
     tensors[key.stored] = (key, tensor)
 

@@ -33,6 +33,12 @@ _DTYPES = {
     torch.bfloat16: "BF16",
     torch.float8_e4m3fn: "F8_E4M3",
     torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
 }
 
 
@@ -125,6 +131,7 @@ def _put(file: BinaryIO, offset: int, tensor: Tensor) -> None:
 def _appearing(folder: Path, force: bool) -> Iterator[Path]:
     """A folder beside the wanted one, renamed to it at the end; gone if anything fails."""
     check_free(folder, force)
+    made = [p for p in folder.parents if not p.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
     try:
@@ -137,8 +144,11 @@ def _appearing(folder: Path, force: bool) -> Iterator[Path]:
             shutil.rmtree(old)
         else:
             os.rename(partial, folder)
-    finally:
+    except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        for parent in made:
+            parent.rmdir()
+        raise
 
 
 def check_free(folder: Path, force: bool) -> None:
