@@ -102,22 +102,25 @@ def plan(
     drawn = tuple(p for p in places if p in bred or p not in names)
     scene = Scene(len(parents), tuple(sorted(bred)), drawn, stream(seed, operator.name))
     shared, local = operator.prepared(checked, scene)
-    for glob, some in (overrides or {}).items():
-        special = {name: operator.param(name).checked(value) for name, value in some.items()}
+    special_params = {
+        glob: {name: operator.param(name).checked(value) for name, value in some.items()}
+        for glob, some in (overrides or {}).items()
+    }
+    for glob, special in special_params.items():
         for name in selected(bred, [glob]):
             local[name] = {**local.get(name, {}), **special}
     missing = {n: tuple(p.name for p in parents if n not in p.modules) for n in sorted(names)}
     return Plan(
         operator=operator,
         parents=tuple(parents),
-        seed=seed,
+        seed=int(seed),
         params=shared,
         local=local,
         bred=bred,
         missing={name: lacking for name, lacking in missing.items() if lacking},
         shape=child_shape(parents, rank, dtype),
         patterns=tuple(modules),
-        overrides={glob: dict(some) for glob, some in (overrides or {}).items()},
+        overrides=special_params,
     )
 
 

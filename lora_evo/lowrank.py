@@ -7,7 +7,7 @@ tall factors are read twice: once for the Gram matrices, once for the child's fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -63,13 +63,12 @@ class Delta:
 
     def norm(self) -> float:
         """The Frobenius norm over all blocks."""
-        return float(np.sqrt(inner_products([self])[0, 0]))
+        return float(np.sqrt(inner_products(self.core[None], self.span)[0, 0]))
 
     def distance(self, other: Delta) -> float:
         """The Frobenius norm of the difference; exactly 0 between equals."""
-        cores, span = _cores([self, other])
-        gap = cores[:1] - cores[1:]
-        return float(np.sqrt(_inner(gap, span)[0, 0]))
+        both, span = cores([self, other])
+        return float(np.sqrt(inner_products(both[:1] - both[1:], span)[0, 0]))
 
     def factor_norms(self) -> tuple[float, float]:
         """The Frobenius norms of the factors `B @ left` and `right @ A`."""
@@ -170,37 +169,17 @@ def append(span: Span, factors: Sequence[tuple[Tensor, Tensor]]) -> list[Delta]:
     return deltas_of(span.extend(factors), [1.0] * len(factors))
 
 
-def inner_products(deltas: Sequence[Delta]) -> Small:
-    """All Frobenius inner products, [n, n], summed over blocks."""
-    cores, span = _cores(deltas)
-    return _inner(cores, span)
-
-
-def at_strength(strength: float, parent: Delta, child_at: Callable[[float], Delta]) -> Delta:
-    """The child on the path `child_at(eps)`, `child_at(0) = parent`, that lies `strength` parent norms away, within 2%.
-
-    Fixed-point steps eps *= wanted / found: paths are nearly linear at the start, so two or three are enough. A path that
-    saturates before `strength` gives its last point.
-    """
-    wanted, eps = strength * parent.norm(), strength
-    for _ in range(24):
-        child = child_at(eps)
-        found = child.distance(parent)
-        if found == 0 or abs(found - wanted) <= 0.02 * wanted or eps > 40:
-            break
-        eps *= wanted / found
-    return child
-
-
-def _cores(deltas: Sequence[Delta]) -> tuple[Small, Span]:
+def cores(deltas: Sequence[Delta]) -> tuple[Small, Span]:
+    """The cores of some deltas in the largest of their spans, [n, *, R, R], and that span."""
     span = max((d.span for d in deltas), key=lambda s: s.size)
-    cores = np.zeros((len(deltas), *span.blocks, span.size, span.size))
-    for core, delta in zip(cores, deltas, strict=True):
+    stack = np.zeros((len(deltas), *span.blocks, span.size, span.size))
+    for core, delta in zip(stack, deltas, strict=True):
         core[..., : delta.span.size, : delta.span.size] = delta.core
-    return cores, span
+    return stack, span
 
 
-def _inner(cores: Small, span: Span) -> Small:
+def inner_products(cores: Small, span: Span) -> Small:
+    """All Frobenius inner products of the deltas `B @ core @ A`, [n, n], summed over blocks."""
     n = len(cores)
     products = (span.gram_B @ cores @ span.gram_A).reshape(n, -1) @ cores.reshape(n, -1).T
     np.fill_diagonal(products, np.maximum(np.diagonal(products), 0.0))

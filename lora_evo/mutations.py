@@ -8,10 +8,10 @@ one value means the same on every adapter. 0 is the identity, bit for bit. A mod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import numpy as np
 
@@ -40,16 +40,25 @@ def svd_perturb(parents: Sequence[Delta], rng: np.random.Generator, *, strength:
 
     Source: PopuLoRA's spectral mutation; `space="factor"` does the same to the stored components B[:, i] A[i, :].
     """
-    parent, middle = parents[0], _middle(parents[0], space)
+    parent, norm = parents[0], parents[0].norm()
+    if strength == 0 or norm == 0:
+        return parent
+    middle = _middle(parent, space)
     live = np.diagonal(middle, axis1=-2, axis2=-1) != 0
     z = rng.standard_normal(live.shape)
     turns = [_skew(rng, live) for _ in range(2)]
 
-    def child_at(eps: float) -> Delta:
+    def middle_at(eps: float) -> np.ndarray:
         R, Q = (_cayley(eps * K) for K in turns)
-        return _through(parent, R @ (middle * np.exp(eps * z)[..., None, :]) @ np.swapaxes(Q, -1, -2), space)
+        return R @ (middle * np.exp(eps * z)[..., None, :]) @ np.swapaxes(Q, -1, -2)
 
-    return _moved(parent, strength, child_at)
+    def change_of(moved: np.ndarray) -> float:
+        if space == "delta":  # between orthonormal vectors the norm is the middle's
+            return float(np.linalg.norm(moved - middle))
+        return _through(parent, moved, space).distance(parent)
+
+    slope = change_of(middle + middle * z[..., None, :] + turns[0] @ middle - middle @ turns[1])
+    return _through(parent, _reached(strength * norm, middle_at, change_of, slope), space)
 
 
 @operator("mutation")
@@ -98,8 +107,7 @@ def gaussian(
 
     Source: PopuLoRA's full-tensor noise; strength 0.15 from the peer package.
     """
-    parent = parents[0]
-    norm = parent.norm()
+    parent, norm = parents[0], parents[0].norm()
     if (strength == 0 and absolute is None) or absolute == 0:
         return parent
     if norm == 0:
@@ -117,7 +125,8 @@ def gaussian(
 
     if space == "factor" and absolute is None:
         return child_at(strength)
-    return _moved(parent, absolute / norm if absolute else strength, child_at)
+    slope = float(np.sqrt(sum(span.widths) * spectrum.s.sum()))
+    return _reached(absolute or strength * norm, child_at, parent.distance, slope)
 
 
 def _some_places(params: Params, scene: Scene) -> tuple[Params, dict[str, Params]]:
@@ -149,12 +158,22 @@ def layer_noise(
     return gaussian.formula(parents, rng, strength=strength, absolute=absolute, space=space)
 
 
-def _moved(parent: Delta, strength: float, child_at) -> Delta:
-    from lora_evo.lowrank import at_strength
+T = TypeVar("T")
 
-    if strength == 0 or parent.norm() == 0:
-        return parent
-    return at_strength(strength, parent, child_at)
+
+def _reached(size: float, path: Callable[[float], T], size_of: Callable[[T], float], slope: float) -> T:
+    """The point of a path whose change has that size, within 2%; size_of(path(eps)) starts as slope * eps.
+
+    Fixed-point steps eps *= size / found: one or two are enough. A path that saturates before `size` gives a late point.
+    """
+    eps = size / slope
+    for _ in range(24):
+        point = path(eps)
+        found = size_of(point)
+        if found == 0 or abs(found - size) <= 0.02 * size or eps > 40:
+            break
+        eps *= size / found
+    return point
 
 
 def _middle(parent: Delta, space: str) -> np.ndarray:

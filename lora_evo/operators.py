@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -246,9 +247,15 @@ def all_operators() -> dict[str, Operator]:
     """Every registered operator; packages add theirs through the entry-point group `lora_evo.operators`."""
     from lora_evo import crossovers, mutations  # noqa: F401  registers the built-in ones
 
+    _load_plugins()
+    return OPERATORS
+
+
+@cache
+def _load_plugins() -> None:
+    """Once per process: looking for entry points takes milliseconds."""
     for entry in entry_points(group="lora_evo.operators"):
         entry.load()
-    return OPERATORS
 
 
 def _params(formula: Formula) -> list[Param]:
@@ -279,10 +286,10 @@ def _param(name: str, hint: Any, default: Any, spec: Spec) -> Param:
     return Param(name, kind, default, spec.help, spec.low, spec.high, choices, optional)
 
 
-_RESERVED = frozenset(
-    "parents op seed rank dtype modules overrides override strict allow_base_mismatch device threads progress output children "
-    "config force dry_run as_json quiet normalize".split()
-)
+_RESERVED = {
+    *("parents", "op", "seed", "rank", "dtype", "modules", "override", "overrides", "strict", "allow_base_mismatch", "device"),
+    *("threads", "progress", "output", "children", "config", "force", "dry_run", "as_json", "quiet", "normalize"),
+}
 
 
 def _lazy_names() -> dict[str, Any]:

@@ -18,4 +18,4 @@ def stream(seed: int, *labels: str) -> np.random.Generator:
     if seed < 0:
         raise ValueError(f"seed is {seed}, it must be 0 or more")
     digest = hashlib.sha256("\0".join([str(seed), *labels]).encode()).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], dtype="<u8")))

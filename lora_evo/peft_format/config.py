@@ -159,6 +159,13 @@ def _check(path: Path, config: dict[str, Any]) -> None:
                 re.compile(rf"(.*\.)?({pattern})$")
             except re.error as error:
                 raise AdapterError(f"{path}: {name} key {pattern!r} is no regular expression: {error}") from None
+    for name in ("target_parameters", "modules_to_save"):
+        names = config[name]
+        if names is not None and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+            raise AdapterError(f"{path}: {name} is {names!r}, a list of names is needed")
+    blocks = config["use_bdlora"]
+    if blocks and not (isinstance(blocks, dict) and isinstance(blocks.get("nblocks"), int) and blocks["nblocks"] > 0):
+        raise AdapterError(f"{path}: use_bdlora is {blocks!r}, an object with a number of nblocks is needed")
     for rank in (config["r"], *config["rank_pattern"].values()):
         if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= MAX_RANK:
             raise AdapterError(f"{path}: rank {rank!r} is not a whole number from 1 to {MAX_RANK}")

@@ -59,8 +59,13 @@ def parse(raw: str) -> Key:
             raise AdapterError(f"key {raw!r} is of a {_FOREIGN[part]} file, not of a PEFT LoRA; convert it first")
         if part in _LEAVES and i > 0:
             return _leaf(".".join(parts[:i]), part, parts[i + 1 :])
-    if parts[-2:] == ["token_adapter", "trainable_tokens_delta"]:
-        return Key(".".join(parts[:-2]), "token_rows", key)
+    if "trainable_tokens_delta" in parts[2:]:
+        end = parts.index("trainable_tokens_delta") + 1
+        return Key(".".join(parts[: end - 2]), "token_rows", PREFIX + ".".join(parts[:end]))
+    if "modules_to_save" in parts[1:-2]:  # the wrapper and the adapter's name, which PEFT cuts out
+        at = parts.index("modules_to_save")
+        parts = parts[:at] + parts[at + 2 :]
+        key = PREFIX + ".".join(parts)
     owner = ".".join(p for p in parts[:-1] if p != "base_layer")
     return Key(owner, "bias" if parts[-1] == "bias" else "full_weight", key)
 
@@ -91,4 +96,6 @@ def _prefixed(key: str) -> str:
         return PREFIX + key
     if any(f".{leaf}." in f".{key}." for leaf in _FOREIGN):
         return key
+    if key.startswith("lora_"):
+        raise AdapterError(f"key {key!r} is of a kohya (sd-scripts) file, not of a PEFT LoRA; convert it first")
     raise AdapterError(f"key {key!r} starts neither with {PREFIX!r} nor with 'model.': not a PEFT LoRA file")

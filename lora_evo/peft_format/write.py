@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -140,14 +140,19 @@ def _appearing(folder: Path, force: bool) -> Iterator[Path]:
         if folder.exists():
             old = partial.with_suffix(".old")
             os.rename(folder, old)
-            os.rename(partial, folder)
-            shutil.rmtree(old)
+            try:
+                os.rename(partial, folder)
+            except OSError:
+                os.rename(old, folder)
+                raise
+            old.unlink() if old.is_symlink() else shutil.rmtree(old)
         else:
             os.rename(partial, folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
-        for parent in made:
-            parent.rmdir()
+        with suppress(OSError):  # another writer may use them by now
+            for parent in made:
+                parent.rmdir()
         raise
 
 
