@@ -2,9 +2,10 @@
 
 Each operator is timed whole: load the parents from their folders, breed, write the child's folder. Beside it, in the same
 run and alternating: the I/O floor (read every byte of the same parents, write one child's bytes with safetensors) and the
-roofline: the floor plus the unavoidable passes over the factors, each timed by plain torch with all its threads on float32
-tensors that are already in memory. Those are one product for the Gram matrices (of all parents side by side), one for the
-factors that change, and for noise one `torch.randn`. Seconds are medians; floor, roofline and memory are ratios: seconds
+roofline: the floor plus the unavoidable passes over the factors, each timed by plain torch with all its threads on the
+parents' tensors in memory. Those are the conversion to float32 and one product for the Gram matrices (of all parents side
+by side), one product for the factors that change and its conversion back, and for noise one `torch.randn`. (Without the
+conversions torch multiplies bfloat16, which is slower.) Seconds are medians; floor, roofline and memory are ratios: seconds
 over the floor, seconds over the roofline, peak memory over the parents' bytes (resident set of a fresh process, less what
 it held before loading).
 """
@@ -26,7 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import lora_evo as le
-from benchmarks.qwen import LAYERS, SHAPES, write_adapter
+from benchmarks.qwen import LAYERS, write_adapter
 from lora_evo.breeding import breed_into, plan
 
 KEEPS_A = ("svd_perturb", "mask_components")
@@ -62,7 +63,7 @@ def measured(scratch: Path, layers: int, repeats: int) -> dict[str, dict[str, fl
     parents = [write_adapter(scratch / f"parent{i}", i, layers=layers) for i in (1, 2)]
     operators = le.all_operators()
     jobs: dict[str, Callable[[], object]] = {f"floor {n}": lambda n=n: floor(parents[:n], scratch / "floor") for n in (1, 2)}
-    jobs |= passes(layers)
+    jobs |= passes(parents)
     jobs |= {name: lambda name=name: whole(name, parents, scratch / "child") for name in operators}
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for turn in range(repeats + 1):
@@ -109,19 +110,27 @@ def floor(folders: list[Path], child: Path) -> None:
     shutil.rmtree(child)
 
 
-def passes(layers: int) -> dict[str, Callable[[], object]]:
-    """Plain torch on all modules' shapes: Gram products, output products, normal draws."""
-    tall = [(out, width) for _ in range(layers) for out, width in SHAPES.values()]
-    B = {out: {n: torch.randn(out, n * RANK) for n in (1, 2)} for out in {o for o, _ in tall}}
-    A = {width: {n: torch.randn(n * RANK, width) for n in (1, 2)} for width in {w for _, w in tall}}
+def passes(folders: list[Path]) -> dict[str, Callable[[], object]]:
+    """Plain torch on the parents' tensors: Gram products, output products, normal draws."""
+    stored = [load_file(folder / "adapter_model.safetensors") for folder in folders]
+    names = [name for name in stored[0] if "lora_A" in name]
     mix = {n: torch.randn(n * RANK, RANK) for n in (1, 2)}
     jobs: dict[str, Callable[[], object]] = {}
     for n in (1, 2):
-        jobs[f"grams {n}"] = lambda n=n: [(B[o][n].T @ B[o][n], A[w][n] @ A[w][n].T) for o, w in tall]
-        jobs[f"output B {n}"] = lambda n=n: [B[o][n] @ mix[n] for o, _ in tall]
-        jobs[f"output A {n}"] = lambda n=n: [mix[n].T @ A[w][n] for _, w in tall]
-    jobs["normals"] = lambda: [(torch.randn(o, RANK), torch.randn(RANK, w)) for o, w in tall]
+        A = [torch.cat([t[name] for t in stored[:n]], 0) for name in names]
+        B = [torch.cat([t[name.replace("lora_A", "lora_B")] for t in stored[:n]], 1) for name in names]
+        jobs[f"grams {n}"] = lambda A=A, B=B: [grams(a.float(), b.float()) for a, b in zip(A, B, strict=True)]
+        wide_A, wide_B = [a.float() for a in A], [b.float() for b in B]
+        jobs[f"output B {n}"] = lambda n=n, wide_B=wide_B: [(b @ mix[n]).bfloat16() for b in wide_B]
+        jobs[f"output A {n}"] = lambda n=n, wide_A=wide_A: [(mix[n].T @ a).bfloat16() for a in wide_A]
+    shapes = [stored[0][name].shape for name in stored[0]]
+    jobs["normals"] = lambda: [torch.randn(shape) for shape in shapes]
     return jobs
+
+
+def grams(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """One product each."""
+    return B.T @ B, A @ A.T
 
 
 def unavoidable(name: str, n: int) -> dict[str, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import sqrt
 
 import numpy as np
 import torch
@@ -61,20 +62,37 @@ class Delta:
         left, right = [*blocks, (0, more), (0, 0)], [*blocks, (0, 0), (0, more)]
         return Delta(span, np.pad(self.left, left), np.pad(self.right, right))
 
+    @cached_property
+    def grams(self) -> tuple[Small, Small]:
+        """The Gram matrices of its own factors, [*, k, k]: of the columns of `B @ left`, of the rows of `right @ A`."""
+        return _T(self.left) @ self.span.gram_B @ self.left, self.right @ self.span.gram_A @ _T(self.right)
+
+    @cached_property
+    def energy(self) -> float:
+        """The squared Frobenius norm over all blocks."""
+        gram_B, gram_A = self.grams
+        return max(0.0, float((gram_B * gram_A).sum()))
+
     def norm(self) -> float:
         """The Frobenius norm over all blocks."""
-        return float(np.sqrt(inner_products(self.core[None], self.span)[0, 0]))
+        return sqrt(self.energy)
+
+    def inner(self, other: Delta) -> float:
+        """The Frobenius inner product, summed over blocks."""
+        span = max(self.span, other.span, key=lambda s: s.size)
+        a, b = self.inside(span), other.inside(span)
+        return float(((_T(a.left) @ span.gram_B @ b.left) * (a.right @ span.gram_A @ _T(b.right))).sum())
 
     def distance(self, other: Delta) -> float:
         """The Frobenius norm of the difference; exactly 0 between equals."""
-        both, span = cores([self, other])
-        return float(np.sqrt(inner_products(both[:1] - both[1:], span)[0, 0]))
+        span = max(self.span, other.span, key=lambda s: s.size)
+        gap = self.inside(span).core - other.inside(span).core
+        return sqrt(max(0.0, float(((span.gram_B @ gap @ span.gram_A) * gap).sum())))
 
     def factor_norms(self) -> tuple[float, float]:
         """The Frobenius norms of the factors `B @ left` and `right @ A`."""
-        B = np.sum((self.span.gram_B @ self.left) * self.left)
-        A = np.sum((self.right @ self.span.gram_A) * self.right)
-        return float(np.sqrt(max(0.0, B))), float(np.sqrt(max(0.0, A)))
+        gram_B, gram_A = (sqrt(max(0.0, float(gram.trace(axis1=-2, axis2=-1).sum()))) for gram in self.grams)
+        return gram_B, gram_A
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -83,8 +101,7 @@ class Delta:
         With A A' = L L' it is one symmetric eigenproblem, L' (B'B) L. A diagonal change of gauge (B D, D^-1 A) leaves that
         matrix as it is, so badly balanced factors cost no digits.
         """
-        gram_B = _T(self.left) @ self.span.gram_B @ self.left
-        gram_A = self.right @ self.span.gram_A @ _T(self.right)
+        gram_B, gram_A = self.grams
         root = _root(gram_A)
         values, vectors = np.linalg.eigh(_T(root) @ gram_B @ root)
         s = np.sqrt(np.maximum(values[..., ::-1], 0.0))
@@ -97,8 +114,10 @@ class Delta:
 
     def truncated(self, rank: int) -> Delta:
         """The best approximation of at most that rank (Eckart-Young), balanced: `|B left|` = `|right A|`."""
-        s = self.spectrum.s
-        return self.spectrum.select(np.where(np.arange(self.rank) < rank, s, 0.0))
+        spectrum = self.spectrum
+        kept = min(rank, int((spectrum.s != 0).sum(-1).max(initial=0)))
+        root = np.sqrt(spectrum.s[..., :kept])
+        return Delta(self.span, spectrum.U[..., :kept] * root[..., None, :], root[..., :, None] * spectrum.V[..., :kept, :])
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """`B @ left` [*, out, k] and `right @ A` [*, k, in], in the span's dtype."""
@@ -157,9 +176,11 @@ def join(factors: Sequence[LoraFactors], device: str | torch.device | None = Non
 
 def deltas_of(span: Span, scales: Sequence[float]) -> list[Delta]:
     """The last pairs of a span as deltas; each factor carries the square root of the scale."""
-    eye, deltas = np.eye(span.size), []
+    deltas = []
     for where, scale in zip(span.slices[-len(scales) :], scales, strict=True):
-        right = np.broadcast_to(eye[where], (*span.blocks, *eye[where].shape)) * np.sqrt(abs(scale))
+        rank = where.stop - where.start
+        right = np.zeros((*span.blocks, rank, span.size))
+        right[..., range(rank), range(where.start, where.stop)] = abs(scale) ** 0.5
         deltas.append(Delta(span, np.sign(scale) * _T(right), right))
     return deltas
 
@@ -167,23 +188,6 @@ def deltas_of(span: Span, scales: Sequence[float]) -> list[Delta]:
 def append(span: Span, factors: Sequence[tuple[Tensor, Tensor]]) -> list[Delta]:
     """The deltas `B @ A` of further pairs B [*, out, k], A [*, k, in], in a span that begins with this one."""
     return deltas_of(span.extend(factors), [1.0] * len(factors))
-
-
-def cores(deltas: Sequence[Delta]) -> tuple[Small, Span]:
-    """The cores of some deltas in the largest of their spans, [n, *, R, R], and that span."""
-    span = max((d.span for d in deltas), key=lambda s: s.size)
-    stack = np.zeros((len(deltas), *span.blocks, span.size, span.size))
-    for core, delta in zip(stack, deltas, strict=True):
-        core[..., : delta.span.size, : delta.span.size] = delta.core
-    return stack, span
-
-
-def inner_products(cores: Small, span: Span) -> Small:
-    """All Frobenius inner products of the deltas `B @ core @ A`, [n, n], summed over blocks."""
-    n = len(cores)
-    products = (span.gram_B @ cores @ span.gram_A).reshape(n, -1) @ cores.reshape(n, -1).T
-    np.fill_diagonal(products, np.maximum(np.diagonal(products), 0.0))
-    return products
 
 
 def _root(gram: Small) -> Small:
@@ -198,4 +202,4 @@ def _root(gram: Small) -> Small:
 
 
 def _T(matrix: Small) -> Small:
-    return np.swapaxes(matrix, -1, -2)
+    return matrix.swapaxes(-1, -2)

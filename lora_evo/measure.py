@@ -10,7 +10,7 @@ import numpy as np
 
 from lora_evo.adapter import Adapter, LoraFactors
 from lora_evo.errors import AdapterError
-from lora_evo.lowrank import Delta, cores, inner_products, join
+from lora_evo.lowrank import Delta, join
 from lora_evo.span import Small
 from lora_evo.threads import single_threaded_products
 
@@ -66,16 +66,12 @@ class Measures:
 
 def moments(child: Delta, wanted: Delta, parents: Sequence[Delta]) -> Moments:
     """The inner products of a truncated child, of what was wanted, and of the parents."""
-    both = [child] if wanted is child else [child, wanted]
-    stack, span = cores([*both, *parents])
-    gap = stack[:1] - stack[len(both) : len(both) + 1]
-    products = inner_products(np.concatenate([stack, gap]), span)
     return Moments(
-        child=float(products[0, 0]),
-        parents=tuple(np.diagonal(products)[len(both) : -1].tolist()),
-        inner=tuple(products[0, len(both) : -1].tolist()),
-        change=float(products[-1, -1]),
-        wanted=float(products[len(both) - 1, len(both) - 1]),
+        child=child.energy,
+        parents=tuple(p.energy for p in parents),
+        inner=tuple(child.inner(p) for p in parents),
+        change=child.distance(parents[0]) ** 2,
+        wanted=wanted.energy,
     )
 
 

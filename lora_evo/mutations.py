@@ -50,7 +50,7 @@ def svd_perturb(parents: Sequence[Delta], rng: np.random.Generator, *, strength:
 
     def middle_at(eps: float) -> np.ndarray:
         R, Q = (_cayley(eps * K) for K in turns)
-        return R @ (middle * np.exp(eps * z)[..., None, :]) @ np.swapaxes(Q, -1, -2)
+        return R @ (middle * np.exp(eps * z)[..., None, :]) @ Q.swapaxes(-1, -2)
 
     def change_of(moved: np.ndarray) -> float:
         if space == "delta":  # between orthonormal vectors the norm is the middle's
@@ -192,7 +192,7 @@ def _through(parent: Delta, middle: np.ndarray, space: str) -> Delta:
 def _skew(rng: np.random.Generator, live: np.ndarray) -> np.ndarray:
     k = live.shape[-1]
     upper = np.triu(rng.standard_normal((*live.shape, k)), 1) / np.sqrt(max(1, k - 1))
-    return (upper - np.swapaxes(upper, -1, -2)) * (live[..., None, :] & live[..., :, None])
+    return (upper - upper.swapaxes(-1, -2)) * (live[..., None, :] & live[..., :, None])
 
 
 def _cayley(K: np.ndarray) -> np.ndarray:
