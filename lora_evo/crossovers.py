@@ -113,21 +113,22 @@ def svd_subspace(
     """Keep the first parent's top k components, fill up from the second parent's part outside that subspace.
 
     child = top_k(dW1) + top_(rank - k)((I - U_k U_k') dW2 (I - V_k V_k')): the two parts are orthogonal on both sides, so
-    the child's spectrum is the union of theirs. `space="factor"` takes the first k stored components of one parent and
+    the child's spectrum is the union of theirs. A module of rank 1 has nothing to split and comes whole from one of them.
+    `space="factor"` takes the first k stored components of one parent and
     the stored components from k on of the other.
 
     Source: PopuLoRA's SVD subspace mixing; there the fill is the second parent's lower components, inside or outside.
     """
-    if rank < 2:
-        raise OperatorError(f"svd_subspace needs a child rank of at least 2, here it is {rank}")
     if k is not None and k >= rank:
         raise OperatorError(f"k is {k}, it must be below the child's rank, {rank}")
+    if rank == 1:
+        return parents[rng.integers(2)]
     k = k or int(rng.integers(1, rank))
     first, second = parents
     if space == "factor":
         return _stored_part(first, 0, k) + _stored_part(second, k, rank)
     top = first.truncated(k)
-    return top + _outside(second, first, top.rank).truncated(rank - k)
+    return top + _outside(second, first, top.rank).truncated(rank - top.rank)
 
 
 def _extrapolation_weights(params: Params, scene: Scene) -> tuple[Params, dict[str, Params]]:

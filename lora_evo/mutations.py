@@ -170,7 +170,7 @@ def _reached(size: float, path: Callable[[float], T], size_of: Callable[[T], flo
     for _ in range(24):
         point = path(eps)
         found = size_of(point)
-        if found == 0 or abs(found - size) <= 0.02 * size or eps > 40:
+        if found == 0 or abs(found - size) <= 0.02 * size or eps > 1e6:
             break
         eps *= size / found
     return point

@@ -101,7 +101,7 @@ def stored(
     parents' balance |B| / |A| (geometric mean), on which the learning rates of the two factors depend.
     """
     same = next((f for f, parent in zip(factors, parents, strict=True) if child is parent), None)
-    host = next((f for f, parent in zip(factors, parents, strict=True) if child.right is parent.right), None)
+    host = next((f for f, parent in zip(factors, parents, strict=True) if _same_rows(child, parent)), None)
     if same is not None:
         A, B = same.A, same.B if same.scale == form.scale else same.B.to(child.span.B[0]) * (same.scale / form.scale)
     elif host is not None:
@@ -197,6 +197,12 @@ def _balance(child: Delta, parents: Sequence[Delta], scale: float) -> float:
     if not ratios or B == 0 or A == 0:
         return 1.0
     return float(np.sqrt(np.exp(np.mean(ratios)) * abs(scale) * A / B))
+
+
+def _same_rows(child: Delta, parent: Delta) -> bool:
+    """Whether `right @ A` is the parent's, so that its A can stay as it is."""
+    own, more = child.right[..., : parent.span.size], child.right[..., parent.span.size :]
+    return np.array_equal(own, parent.right) and not more.any()
 
 
 def _padded(A: Tensor, B: Tensor, rank: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
