@@ -10,14 +10,23 @@ from typing import Any
 
 from selfplay.referee import Status as S
 
-ESCAPE = """
+BARE = """
 def modules():
     for kind in ().__class__.__base__.__subclasses__():
         if kind.__name__ == "_wrap_close":
             return kind.__init__.__globals__["sys"].modules
 def mod(name):
     return modules()[name]
+def forge(*records):
+    frame = mod("sys")._getframe()
+    while "shared" not in frame.f_locals: frame = frame.f_back
+    pack, header, shared = frame.f_locals["record"].pack, frame.f_locals["header"], frame.f_locals["shared"]
+    body = b"".join(pack(kind, len(text)) + text for kind, text in records)
+    shared[: 8 + len(body)] = header.pack(len(body), 0x0E0F1CE5) + body
 """
+ESCAPE = BARE + "# the word import brings a program to a worker that has more modules loaded\n"
+LOADED = ("signal", "socket", "random", "threading", "subprocess", "atexit")
+"""Modules the tests allow beside the usual, so that there is more to attack with."""
 VICTIM = "/tmp/lora-evo-hostile-victim"
 DROPPED = "/tmp/lora-evo-hostile-dropped"
 
@@ -72,8 +81,8 @@ PLAIN: dict[str, tuple[str, set[S], Any]] = {
     "forbidden import, dotted": ("import os.path\ndef f():\n return 1", {S.FORBIDDEN_IMPORT}, None),
     "forbidden import, from": ("from os import path\ndef f():\n return 1", {S.FORBIDDEN_IMPORT}, None),
     "forbidden import, in a branch": ("def f():\n if 0:\n  import ctypes\n return 1", {S.FORBIDDEN_IMPORT}, None),
-    "forbidden import, by call": ("def f():\n return __import__('socket')", {S.FORBIDDEN_IMPORT}, None),
-    "forbidden import, in exec": ("def f():\n exec('import subprocess')", {S.FORBIDDEN_IMPORT}, None),
+    "forbidden import, by call": ("def f():\n return __import__('sqlite3')", {S.FORBIDDEN_IMPORT}, None),
+    "forbidden import, in exec": ("def f():\n exec('import sqlite3')", {S.FORBIDDEN_IMPORT}, None),
     "relative import": ("from . import x\ndef f():\n return 1", {S.FORBIDDEN_IMPORT}, None),
     "open a file": ("def f():\n return open('/etc/passwd').read()", {S.RAISED}, None),
     "does not compile": ("def f(:", {S.SYNTAX_ERROR}, None),
@@ -146,19 +155,12 @@ ESCAPED: dict[str, tuple[str, set[S], Any]] = {
         "def f():\n r = mod('selfplay.referee.inside.runner')\n fr = mod('sys')._getframe()\n"
         " while fr and 'shared' not in fr.f_locals: fr = fr.f_back\n"
         " p = fr.f_locals['shared']\n p[:] = b'\\xff' * len(p)\n mod('os')._exit(0)", {S.TAMPERED}, None),
-    "one record too many on the page": (
-        "def f():\n fr = mod('sys')._getframe()\n while fr and 'page' not in fr.f_locals: fr = fr.f_back\n"
-        " fr.f_locals['page'].add(0, b'1')\n return 2", {S.TAMPERED}, None),
-    "no value on the page": (
-        "def f():\n fr = mod('sys')._getframe()\n while fr and 'page' not in fr.f_locals: fr = fr.f_back\n"
-        " p = fr.f_locals['page']\n p.add(0, b'{\"x\": [1]}')\n p.end()\n mod('os')._exit(0)", {S.TAMPERED}, None),
+    "one record too many on the page, and on": ("def f():\n forge((0, b'1'), (0, b'2'))\n return 2", {S.OK}, 2),
+    "one record too many on the page": ("def f():\n forge((0, b'1'), (0, b'2'))\n mod('os')._exit(0)", {S.TAMPERED}, None),
+    "no value on the page": ("def f():\n forge((0, b'{\"x\": [1]}'))\n mod('os')._exit(0)", {S.TAMPERED}, None),
     "deep json on the page": (
-        "def f():\n fr = mod('sys')._getframe()\n while fr and 'page' not in fr.f_locals: fr = fr.f_back\n"
-        " p = fr.f_locals['page']\n p.add(0, b'[' * 100000 + b']' * 100000)\n p.end()\n mod('os')._exit(0)",
-        {S.TAMPERED}, None),
-    "unknown kind on the page": (
-        "def f():\n fr = mod('sys')._getframe()\n while fr and 'page' not in fr.f_locals: fr = fr.f_back\n"
-        " p = fr.f_locals['page']\n p.add(99, b'1')\n p.end()\n mod('os')._exit(0)", {S.TAMPERED}, None),
+        "def f():\n forge((0, b'[' * 100000 + b']' * 100000))\n mod('os')._exit(0)", {S.TAMPERED}, None),
+    "unknown kind on the page": ("def f():\n forge((99, b''))\n mod('os')._exit(0)", {S.TAMPERED}, None),
     "looks for other tasks in the worker": (
         "def f():\n fr = mod('sys')._getframe()\n found = set()\n while fr:\n"
         "  found |= {k for k in fr.f_locals if k in ('gold', 'expected', 'outputs', 'solution')}\n  fr = fr.f_back\n"

@@ -6,13 +6,18 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile import DROPPED, ESCAPE, ESCAPED, PLAIN, STEADY, UNSTEADY, VICTIM
+from hostile import BARE, DROPPED, ESCAPE, ESCAPED, LOADED, PLAIN, STEADY, UNSTEADY, VICTIM
 
-from selfplay.referee import Limits, Referee, Run, Settings, Status, equal
+from selfplay.referee import PURE_MODULES, Limits, Referee, Run, Settings, Status, equal
 from selfplay.referee.guarantees import survivors
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=10.0, memory_mb=256)
-ALL = {**PLAIN, **{f"escaped: {name}": (ESCAPE + text, want, value) for name, (text, want, value) in ESCAPED.items()}}
+ALL = {
+    **PLAIN,
+    **{f"escaped: {name}": (ESCAPE + text, want, value) for name, (text, want, value) in ESCAPED.items()},
+    **{f"in a bare worker: {name}": (BARE + text, want | {Status.RAISED}, value) for name, (text, want, value) in ESCAPED.items()},
+}
+SETTINGS = Settings(limits=LIMITS, imports=(*PURE_MODULES, *LOADED))
 CANARY = "def f():\n return [len('abc'), sorted([2, 1]), type(1) is int, __import__('math').sqrt(4)]"
 
 
@@ -28,7 +33,7 @@ def descriptors():
 def aftermath():
     """Every hostile program in one batch, each followed by a canary that must not notice anything."""
     Path(VICTIM).write_text("kept")
-    with Referee(Settings(limits=LIMITS)) as referee:
+    with Referee(SETTINGS) as referee:
         referee.run([Run(CANARY)] * 8)
         folder, before = set(os.listdir("/tmp")), (resident_mb(), descriptors(), len(referee.workers))
         start = time.monotonic()
@@ -61,7 +66,7 @@ def test_verdict(aftermath, name):
 
 
 def test_there_are_enough():
-    assert len(ALL) + len(UNSTEADY) >= 40
+    assert len(PLAIN) + len(ESCAPED) + len(UNSTEADY) >= 40
 
 
 def test_no_program_harms_another(aftermath):
@@ -97,7 +102,7 @@ def test_unsteady_programs_are_found(unsteady, name):
 
 @pytest.fixture(scope="module")
 def unsteady():
-    with Referee(Settings(limits=LIMITS)) as referee:
+    with Referee(SETTINGS) as referee:
         first = referee.run([Run("def f():\n return list({'a', 'b', 'c', 'd', 'e', 'g'})[0]", hash_group=0)])[0][0].value
         texts = [text.replace("ORDER", repr(first)) for text in UNSTEADY.values()]
         verdicts = referee.validate([Run(text) for text in texts])
@@ -113,7 +118,7 @@ def test_nothing_arrives_from_the_network():
     server.settimeout(0.2)
     port = server.getsockname()[1]
     text = ESCAPE + f"def f():\n mod('socket').create_connection(('127.0.0.1', {port}), 1)"
-    with Referee(Settings(limits=LIMITS)) as referee:
+    with Referee(SETTINGS) as referee:
         assert referee.evaluate(text, [()])[0].status is Status.RAISED
     with pytest.raises(TimeoutError):
         server.accept()

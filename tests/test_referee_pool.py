@@ -155,7 +155,7 @@ def test_a_run_that_takes_its_worker_down_twice_is_killed():
 def test_what_the_referee_failed_at_is_not_the_programs_fault():
     item = Progress(Run("def f(): return 1", [(), ()]), LIMITS)
     item.prepare()
-    item.take({"infra": "fork: no memory"}, b"")
+    item.take("fork: no memory")
     assert [v.status for v in item.verdicts] == [Status.INFRA_ERROR] * 2
     assert all(v.blameless for v in item.verdicts)
 

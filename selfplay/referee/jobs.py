@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from selfplay.referee import answers
+from selfplay.referee.encoding import ValueLimits, canonical, decode, encode
 from selfplay.referee.inside import wire
-from selfplay.referee.inside.codec import NotAValueError, TooLargeError, ValueLimits, canonical, decode, encode
-from selfplay.referee.inside.runner import FULL
+from selfplay.referee.inside.codec import NotAValueError, TooLargeError
 from selfplay.referee.limits import Limits
 from selfplay.referee.verdicts import Status, Verdict
 
@@ -52,22 +54,29 @@ class Run:
 
 @dataclass
 class Progress:
-    """A run on its way: the verdicts so far, in the order of its inputs, and how often a worker died under it."""
+    """A run on its way: the verdicts so far, in the order of its inputs, and how often a worker died under it.
+
+    `equipped` says whether it needs a worker that has the importable modules loaded.
+    """
 
     run: Run
     limits: Limits
     degraded: tuple[str, ...] = ()
     verdicts: list[Verdict] = field(default_factory=list)
     deaths: int = 0
-    inputs: list[str] = field(default_factory=list)
+    inputs: list[bytes] = field(default_factory=list)
+    equipped: bool = False
 
     def prepare(self) -> None:
-        """Encode the inputs, and judge at once what cannot be sent."""
+        """Pack the inputs, and judge at once what cannot be sent."""
+        self.equipped = "import" in self.run.program
         if len(self.run.program) > self.limits.program_chars:
             self.refuse(Status.TOO_LARGE, "the program's text is too long")
             return
         try:
-            self.inputs = [encode(tuple(x), self.limits.value) for x in self.run.inputs]
+            for arguments in self.run.inputs:
+                encode(tuple(arguments), self.limits.value)
+                self.inputs.append(marshal.dumps(tuple(arguments), 2))  # 2: without references, so nothing is shared
         except TooLargeError as error:
             self.refuse(Status.TOO_LARGE, f"input: {error}")
         except NotAValueError as error:
@@ -78,18 +87,11 @@ class Progress:
         """Whether every input has its verdict."""
         return len(self.verdicts) >= len(self.run.inputs)
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> bytes:
         """What a worker gets: the inputs that have no verdict yet."""
-        sent: dict[str, Any] = {
-            "program": self.run.program,
-            "inputs": self.inputs[len(self.verdicts) :],
-            "entry": self.run.entry,
-            "calls": self.run.calls,
-            "wall_seconds": self.limits.wall_seconds,
-        }
-        if self.run.without:
-            sent["without"] = sorted(self.run.without)
-        return sent
+        todo = self.inputs[len(self.verdicts) :]
+        run = self.run
+        return answers.job(run.program, todo, run.entry, run.calls, self.limits.wall_seconds, sorted(run.without))
 
     def refuse(self, status: Status, reason: str) -> None:
         """The same verdict for every input that has none."""
@@ -103,34 +105,37 @@ class Progress:
             self.refuse(Status.KILLED, "its worker or process was killed twice")
         return not self.done
 
-    def take(self, said: dict[str, Any], page: bytes) -> None:
+    def take(self, end: answers.Outcome | str) -> None:
         """Turn one process's end into verdicts. What is still missing afterwards needs another process.
 
-        Raises:
-            KeyError, TypeError: for a message that no worker sends.
+        Args:
+            end: how the process ended, or why the worker could not run it.
         """
-        if "infra" in said:
-            self.refuse(Status.INFRA_ERROR, str(said["infra"]))
+        if isinstance(end, str):
+            self.refuse(Status.INFRA_ERROR, end)
             return
-        cost = (float(said["cpu"]), said["peak"] / 1024)
+        if end.exit == wire.BARE and not self.equipped:
+            self.equipped = True
+            return
+        cost = (end.cpu, end.peak / 1024)
         missing = len(self.run.inputs) - len(self.verdicts)
         try:
-            if not said["whole"]:
+            if not end.whole:
                 raise ValueError
-            found = list(wire.records(page))
-            if said["ended"] and len(found) == 1 and found[0][0] in _OF_THE_PROGRAM and missing * self.run.calls != 1:
+            found = list(answers.records(end.page))
+            if end.ended and len(found) == 1 and found[0][0] in _OF_THE_PROGRAM and missing * self.run.calls != 1:
                 self.verdicts += [self._verdict([found[0]], cost)] * missing
                 return
             groups = [found[i : i + self.run.calls] for i in range(0, len(found), self.run.calls)]
-            if len(groups) > missing or (said["ended"] and len(found) != missing * self.run.calls):
+            if len(groups) > missing or (end.ended and len(found) != missing * self.run.calls):
                 raise ValueError
         except ValueError:
             self._end(Status.TAMPERED, "what it left is not what a run leaves", cost)
             return
         whole = [group for group in groups if len(group) == self.run.calls]
         self.verdicts += [self._verdict(group, cost) for group in whole]
-        if not self.done and (not whole or not _again(said)):
-            status, reason = self._cause(said)
+        if not self.done and (not whole or not _again(end)):
+            status, reason = self._cause(end)
             if status is not Status.KILLED:
                 self._end(status, reason, cost)
             else:
@@ -140,11 +145,11 @@ class Progress:
         """The verdict of the input that the process was on when it ended."""
         self.verdicts.append(Verdict(status, reason, None, *cost, self.degraded))
 
-    def _cause(self, said: dict[str, Any]) -> tuple[Status, str]:
-        state = said["exit"]
-        if said["late"]:
+    def _cause(self, end: answers.Outcome) -> tuple[Status, str]:
+        state = end.exit
+        if end.late:
             return Status.TIMEOUT, "wall time"
-        if state == -_XCPU or (state == -_KILL and said["cpu"] >= self.limits.cpu_seconds):
+        if state == -_XCPU or (state == -_KILL and end.cpu >= self.limits.cpu_seconds):
             return Status.TIMEOUT, "processor time"
         if state == -_KILL:
             return Status.KILLED, "SIGKILL from outside"
@@ -166,9 +171,9 @@ class Progress:
         return Verdict(Status.OK, "", value, *cost, self.degraded)
 
 
-def _again(said: dict[str, Any]) -> bool:
+def _again(end: answers.Outcome) -> bool:
     """Whether the input a process ended on deserves a process of its own: it may have been charged for those before it."""
-    return bool(said["late"]) or said["exit"] < 0 or said["exit"] == FULL
+    return bool(end.late) or end.exit < 0 or end.exit == wire.FULL
 
 
 def _same(record: tuple[int, bytes], value: Any, limits: ValueLimits) -> bool:
@@ -183,7 +188,8 @@ def _read(text: bytes, limits: ValueLimits) -> tuple[Any, Status | None]:
     """A value from a record, which may hold anything."""
     try:
         value = decode(text, limits)
-        encode(value, limits)
+        if len(text) > min(limits.nodes, limits.text):  # a shorter text cannot hold too much
+            encode(value, limits)
     except NotAValueError:
         return None, Status.TAMPERED
     except TooLargeError:

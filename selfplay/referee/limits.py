@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from selfplay.referee.inside.codec import ValueLimits
+from selfplay.referee.encoding import ValueLimits
 
 PURE_MODULES = (
     "abc",

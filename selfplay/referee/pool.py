@@ -9,8 +9,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from selfplay.referee import answers
 from selfplay.referee.inside.jail import ON
 from selfplay.referee.jobs import Progress, Run
 from selfplay.referee.limits import Settings
@@ -19,7 +19,7 @@ from selfplay.referee.worker import START_SECONDS, RefereeError, Worker
 
 log = logging.getLogger("selfplay.referee")
 
-_QUEUED = 4
+_QUEUED = 8
 """Runs sent ahead to one worker, so that it never waits for the referee."""
 _GRACE = 5.0
 """Seconds a worker may be silent beyond a program's wall time before it counts as dead."""
@@ -34,6 +34,7 @@ class Slot:
         self.group = group
         self.sent: deque[tuple[int, Progress]] = deque()
         self.since = time.monotonic()
+        self.writing = False
 
     def overdue(self, now: float) -> float:
         """Seconds until the worker counts as dead, negative once it does."""
@@ -42,7 +43,7 @@ class Slot:
 
 
 class Pool:
-    """Workers and the loop that feeds them. `Referee` adds the self-test and the rules of judging.
+    """Workers and the loop that feeds them: bare ones, and equipped ones as soon as a program imports something. `Referee` adds the self-test and the rules of judging.
 
     Use as a context manager, or call `close`. Calls from several threads are served one after the other. An exception in
     a call, Ctrl-C included, ends the workers; the next call starts new ones.
@@ -74,17 +75,24 @@ class Pool:
         """
         if self._slots:
             return
-        seeds = self.settings.hash_seeds
         try:
-            for i in range(self.size):
-                self._slots.append(Slot(Worker(self.settings, seeds[i % len(seeds)]), i % len(seeds)))
-            for slot in self._slots:
-                slot.worker.hello(START_SECONDS)
+            self._add_slots(equipped=False)
             self._expected = _on(self._slots[0].worker)
             self._ready()
         except BaseException:
             self.close()
             raise
+
+    def _add_slots(self, equipped: bool) -> list[Slot]:
+        """Start a worker for each place, all at once."""
+        seeds = self.settings.hash_seeds
+        added = []
+        for i in range(self.size):
+            added.append(Slot(Worker(self.settings, seeds[i % len(seeds)], equipped), i % len(seeds)))
+            self._slots.append(added[-1])
+        for slot in added:
+            slot.worker.hello(START_SECONDS)
+        return added
 
     def _ready(self) -> None:
         """Called when new workers serve, before the first run."""
@@ -130,10 +138,15 @@ class Pool:
         with selectors.DefaultSelector() as selector:
             for slot in self._slots:
                 slot.sent.clear()
+                slot.writing = False
                 selector.register(slot.worker.line, selectors.EVENT_READ, slot)
             while left:
+                if waiting.need_equipped() and not any(slot.worker.equipped for slot in self._slots):
+                    for slot in self._add_slots(equipped=True):
+                        selector.register(slot.worker.line, selectors.EVENT_READ, slot)
                 for slot in self._slots:
-                    self._feed(slot, waiting, selector)
+                    if len(slot.sent) < _QUEUED:
+                        self._feed(slot, waiting, selector)
                 finished = self._wait(selector, waiting)
                 left -= finished
                 if finished:
@@ -143,7 +156,7 @@ class Pool:
         """Send ahead what the slot may have."""
         if not slot.sent and slot.worker.served >= self.settings.recycle:
             self._replace(slot, waiting, selector)
-        while len(slot.sent) < _QUEUED and (next_one := waiting.pop(slot.group)) is not None:
+        while len(slot.sent) < _QUEUED and (next_one := waiting.pop(slot.group, slot.worker.equipped)) is not None:
             if not slot.sent:
                 slot.since = time.monotonic()
             slot.sent.append(next_one)
@@ -151,8 +164,9 @@ class Pool:
                 slot.worker.send(next_one[1].message())
             except EOFError:
                 return  # seen again, and dealt with, when its line is read
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if slot.worker.unsent else 0)
-        if selector.get_key(slot.worker.line).events != events:
+        if slot.worker.unsent != slot.writing:
+            slot.writing = slot.worker.unsent
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if slot.writing else 0)
             selector.modify(slot.worker.line, events, slot)
 
     def _wait(self, selector: selectors.BaseSelector, waiting: _Queues) -> int:
@@ -165,10 +179,11 @@ class Pool:
             try:
                 if events & selectors.EVENT_WRITE:
                     slot.worker.flush()
+                    self._feed(slot, waiting, selector)
                 if events & selectors.EVENT_READ:
-                    for said, page in slot.worker.arrived():
-                        finished += self._taken(slot, waiting, said, page)
-            except (EOFError, KeyError, TypeError, IndexError):
+                    for body in slot.worker.arrived():
+                        finished += self._taken(slot, waiting, body)
+            except (EOFError, ValueError, IndexError):
                 finished += self._died(slot, waiting, selector)
         now = time.monotonic()
         for slot in self._slots:
@@ -176,9 +191,9 @@ class Pool:
                 finished += self._died(slot, waiting, selector)
         return finished
 
-    def _taken(self, slot: Slot, waiting: _Queues, said: dict[str, Any], page: bytes) -> int:
+    def _taken(self, slot: Slot, waiting: _Queues, body: bytes) -> int:
         index, item = slot.sent[0]
-        item.take(said, page)
+        item.take(answers.read(body))
         slot.sent.popleft()
         slot.since = time.monotonic()
         slot.worker.served += 1
@@ -208,7 +223,7 @@ class Pool:
         self.replaced += 1
         for attempt in range(_START_FAILURES):
             try:
-                slot.worker = Worker(self.settings, slot.worker.hash_seed)
+                slot.worker = Worker(self.settings, slot.worker.hash_seed, slot.worker.equipped)
                 slot.worker.hello()
                 if not self._expected <= _on(slot.worker):
                     slot.worker.kill()
@@ -217,26 +232,33 @@ class Pool:
             except RefereeError:
                 if attempt + 1 == _START_FAILURES:
                     raise
+        slot.writing = False
         selector.register(slot.worker.line, selectors.EVENT_READ, slot)
 
 
 class _Queues:
-    """Runs that wait: one queue for each hash seed and one for those that do not mind."""
+    """Runs that wait, by what they need: a hash seed or any, a bare or an equipped worker."""
 
     def __init__(self, items: list[Progress], groups: int) -> None:
-        self.bound: list[deque[tuple[int, Progress]]] = [deque() for _ in range(groups)]
-        self.free: deque[tuple[int, Progress]] = deque()
+        self.groups = groups
+        self.waiting: dict[tuple[int | None, bool], deque[tuple[int, Progress]]] = {
+            (group, equipped): deque() for group in (None, *range(groups)) for equipped in (False, True)
+        }
         for index, item in enumerate(items):
             if not item.done:
                 self._of(item).append((index, item))
 
     def _of(self, item: Progress) -> deque[tuple[int, Progress]]:
         group = item.run.hash_group
-        return self.free if group is None else self.bound[group % len(self.bound)]
+        return self.waiting[None if group is None else group % self.groups, item.equipped]
 
-    def pop(self, group: int) -> tuple[int, Progress] | None:
-        """The next run for a worker of this group."""
-        queue = self.bound[group] or self.free
+    def need_equipped(self) -> bool:
+        """Whether a run waits for an equipped worker."""
+        return any(queue for (_, equipped), queue in self.waiting.items() if equipped)
+
+    def pop(self, group: int, equipped: bool) -> tuple[int, Progress] | None:
+        """The next run for such a worker."""
+        queue = self.waiting[group, equipped] or self.waiting[None, equipped]
         return queue.popleft() if queue else None
 
     def push_back(self, index: int, item: Progress) -> None:

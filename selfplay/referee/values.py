@@ -11,14 +11,8 @@ import math
 import warnings
 from typing import Any
 
-from selfplay.referee.inside.codec import (
-    NotAValueError,
-    TooLargeError,
-    ValueLimits,
-    canonical,
-    decode,
-    encode,
-)
+from selfplay.referee.encoding import ValueLimits, canonical, decode, encode
+from selfplay.referee.inside.codec import NotAValueError, TooLargeError
 
 __all__ = [
     "NotAValueError",
@@ -37,6 +31,7 @@ _CONSTANTS = (int, float, complex, str, bytes, bool, type(None))
 _NAMES = {"nan": math.nan, "inf": math.inf}
 _WORDS = {"nan", "inf", "-inf", "+inf", "infinity", "-infinity"}
 _LONGEST = 400_000
+_LIMITS = ValueLimits()
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -75,7 +70,7 @@ def _complex(value: complex) -> str:
     return f"complex({value.real!r}, {value.imag!r})"
 
 
-def parse_literal(text: str, limits: ValueLimits | None = None) -> Any:
+def parse_literal(text: str, limits: ValueLimits = _LIMITS) -> Any:
     """The value a text stands for.
 
     Python's literals, plus `set()`, `frozenset(...)`, `complex(a, b)`, `nan`, `inf` and `float('nan')`. Arithmetic is not
@@ -85,17 +80,15 @@ def parse_literal(text: str, limits: ValueLimits | None = None) -> Any:
         NotAValueError: for anything else.
         TooLargeError: for a value over the limits.
     """
-    limits = limits or ValueLimits()
     return _checked(_value(_parsed(text.strip(), limits), limits.depth), limits)
 
 
-def parse_arguments(text: str, limits: ValueLimits | None = None) -> tuple[Any, ...]:
+def parse_arguments(text: str, limits: ValueLimits = _LIMITS) -> tuple[Any, ...]:
     """Positional arguments as one writes them in a call: `1, 'a', [2]`, or nothing at all.
 
     Raises:
         NotAValueError, TooLargeError: as `parse_literal`.
     """
-    limits = limits or ValueLimits()
     call = _parsed(f"f(\n{text}\n)", limits)
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise NotAValueError("not a list of arguments")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import select
 import socket
@@ -10,12 +11,13 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from selfplay.referee.answers import frame
 from selfplay.referee.inside import wire
 from selfplay.referee.limits import Settings
 
 START_SECONDS = 30.0
+_CHUNK = 1 << 16
 _PACKAGE = Path(__file__).resolve().parents[1]
 # The packages are entered by hand, so that the worker runs nothing of them but what is inside.
 _BOOT = """
@@ -37,12 +39,14 @@ class Worker:
     """A keeper and a zygote, reached over one socket. Start it, wait for `hello`, then send jobs and feed it what arrives.
 
     Attributes:
+        equipped: whether the modules a program may import are loaded; a bare worker forks in half the time.
         layers: what the worker said of each layer, from `hello`.
         served: answers received so far.
     """
 
-    def __init__(self, settings: Settings, hash_seed: int) -> None:
+    def __init__(self, settings: Settings, hash_seed: int, equipped: bool = True) -> None:
         self.hash_seed = hash_seed
+        self.equipped = equipped
         self.layers: dict[str, str] = {}
         self.landlock = ""
         self.served = 0
@@ -57,9 +61,15 @@ class Worker:
         finally:
             theirs.close()
         self.line.setblocking(False)
-        self._outgoing += wire.frame(
-            {"imports": list(settings.imports), "without": sorted(settings.without), "limits": asdict(settings.limits)}
-        )
+        value = settings.limits.value
+        first = {
+            "imports": list(settings.imports),
+            "equipped": equipped,
+            "without": sorted(settings.without),
+            "limits": asdict(settings.limits),
+            "value_limits": (value.nodes, value.text, value.int_bits, value.depth),
+        }
+        self._outgoing += frame(marshal.dumps(first))
 
     def fileno(self) -> int:
         """For select."""
@@ -70,9 +80,9 @@ class Worker:
         """Whether bytes wait to be written."""
         return bool(self._outgoing)
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, body: bytes) -> None:
         """Queue a message and write what goes."""
-        self._outgoing += wire.frame(message)
+        self._outgoing += frame(body)
         self.flush()
 
     def flush(self) -> None:
@@ -89,16 +99,16 @@ class Worker:
         except OSError:
             raise EOFError from None
 
-    def arrived(self) -> list[tuple[dict[str, Any], bytes]]:
+    def arrived(self) -> list[bytes]:
         """The whole messages that have come in, without waiting.
 
         Raises:
-            EOFError: if the worker is gone or does not keep to the protocol.
+            EOFError: if the worker is gone .
         """
         try:
-            while part := self.line.recv(1 << 20):
+            while part := self.line.recv(_CHUNK):
                 self._incoming += part
-                if len(part) < 1 << 16:
+                if len(part) < _CHUNK:
                     break
             else:
                 raise EOFError
@@ -108,10 +118,7 @@ class Worker:
             raise EOFError from None
         messages = []
         while (body := self._next()) is not None:
-            try:
-                messages.append(wire.unframe(body))
-            except ValueError:
-                raise EOFError from None
+            messages.append(body)
         return messages
 
     def _next(self) -> bytes | None:
@@ -137,10 +144,9 @@ class Worker:
                 self.flush()
                 writing = [self.line] if self._outgoing else []
                 if self.line in select.select([self.line], writing, [], left)[0] and (messages := self.arrived()):
-                    self.layers = messages[0][0]["layers"]
-                    self.landlock = messages[0][0]["landlock"]
+                    self.layers, self.landlock = marshal.loads(messages[0])  # said before any program ran
                     return
-        except (EOFError, KeyError):
+        except (EOFError, ValueError):
             pass
         self.kill()
         raise RefereeError(f"a worker did not start (exit state {self.process.returncode}); interpreter: {sys.executable}")
@@ -153,7 +159,7 @@ class Worker:
 
 
 def _start(descriptor: int, hash_seed: int) -> subprocess.Popen[bytes]:
-    flags = ["-s", "-S", "-P", "-B", "-W", "ignore"]
+    flags = ["-s", "-S", "-P", "-B"]
     return subprocess.Popen(
         [sys.executable, *flags, "-c", _BOOT, str(_PACKAGE), str(descriptor)],
         env={"PYTHONHASHSEED": str(hash_seed)},

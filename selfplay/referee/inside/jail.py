@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import resource
-import tempfile
-from collections.abc import Callable, Collection
-from typing import Any
 
 from selfplay.referee.inside import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from typing import Any
 
 ON = "on"
 _NOBODY = 65534
@@ -32,6 +34,7 @@ class Jail:
         self.said: dict[str, str] = {}
         self.ruleset = -1
         self.filter: Any = None
+        self.steps: list[Callable[[], int]] = []
 
     def attempt(self, layer: str, put_on: Callable[[], object]) -> bool:
         """Put a layer on and note how it went."""
@@ -108,6 +111,26 @@ class Jail:
 
     # The program's process, before the program.
 
+    def prepare(self) -> None:
+        """Make the list of what every program's process does, so that doing it touches little memory."""
+        self.steps = self._steps(())
+
+    def _steps(self, without: Collection[str]) -> list[Callable[[], int]]:
+        steps: list[Callable[[], int]] = []
+        if self.said.get("pid_namespace") != ON:
+            steps.append(kernel.call_die_with_parent())
+        if self.said["rlimits"] == ON and "rlimits" not in without:
+            seconds = self.limits["cpu_seconds"]
+            steps.append(kernel.call_limit(resource.RLIMIT_CPU, seconds, seconds + 1))
+            steps.append(kernel.call_limit(resource.RLIMIT_NPROC, 0, 0))
+        if self.ruleset >= 0:
+            if "landlock" not in without:
+                steps.append(kernel.call_landlock(self.ruleset))
+            steps.append(kernel.call_close(self.ruleset))
+        if self.filter is not None and "seccomp" not in without:
+            steps.append(kernel.call_seccomp(self.filter))
+        return steps
+
     def enter(self, without: Collection[str]) -> None:
         """Put on the last layers; `without` leaves some out (the self-test's way of asking each alone).
 
@@ -115,18 +138,9 @@ class Jail:
             OSError: if one that worked for this worker before now does not.
         """
         os.setsid()
-        if self.said.get("pid_namespace") != ON:
-            kernel.die_with_parent()
-        if self.said["rlimits"] == ON and "rlimits" not in without:
-            seconds = self.limits["cpu_seconds"]
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-            resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-        if self.ruleset >= 0:
-            if "landlock" not in without:
-                kernel.landlock_restrict(self.ruleset)
-            os.close(self.ruleset)
-        if self.filter is not None and "seccomp" not in without:
-            kernel.seccomp_install(self.filter)
+        for step in self._steps(without) if without else self.steps:
+            if step() < 0:
+                raise kernel.failed()
 
 
 def _become_nobody() -> None:
@@ -158,6 +172,8 @@ def _empty_root() -> None:
 
 def _stand_nowhere() -> None:
     """The working directory becomes an empty folder that is already deleted: nothing can be made in it."""
+    import tempfile  # only here: it brings a dozen libraries that every fork would pay for
+
     try:
         folder = tempfile.mkdtemp()
         os.chdir(folder)

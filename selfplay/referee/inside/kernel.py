@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import struct
 import sys
+from _functools import partial  # the plain one: `functools` brings `collections`, for every fork to carry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NEW_USER, NEW_PID, NEW_NET, NEW_MOUNT = 0x10000000, 0x20000000, 0x40000000, 0x00020000
 NEW_IPC, NEW_UTS, NEW_CGROUP = 0x08000000, 0x04000000, 0x02000000
@@ -20,14 +24,19 @@ _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
 if sys.platform == "linux":
     _libc = ctypes.CDLL(None, use_errno=True)
 
-_MACHINE = platform.machine() if sys.platform == "linux" else ""
+_MACHINE = os.uname().machine if sys.platform == "linux" else ""
 _SECCOMP, _PIVOT_ROOT, _CAPSET = {"x86_64": (317, 155, 126), "aarch64": (277, 41, 91)}.get(_MACHINE, (-1, -1, -1))
+
+
+def failed() -> OSError:
+    """The error of the last call that returned less than 0."""
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
 
 
 def _done(result: int) -> int:
     if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+        raise failed()
     return result
 
 
@@ -38,6 +47,12 @@ def _prctl(option: int, value: int) -> None:
 def die_with_parent() -> None:
     """Get SIGKILL when the thread that started this process ends."""
     _prctl(_PR_SET_PDEATHSIG, 9)
+
+
+def trim_memory() -> None:
+    """Give freed memory back, so that forks need not carry it."""
+    if hasattr(_libc, "malloc_trim"):
+        _libc.malloc_trim(0)
 
 
 def adopt_orphans() -> None:
@@ -100,11 +115,6 @@ def landlock_scope() -> str:
     return f"ABI {abi}: {', '.join(covers)}"
 
 
-def landlock_restrict(ruleset: int) -> None:
-    """Put the rules on this process and all it starts, for ever."""
-    _done(_libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0))
-
-
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE3 = 435
 # What a Python program needs to compute and to end. Nothing that opens, sends, signals, starts or traces.
@@ -158,6 +168,29 @@ def _search(allowed: list[int]) -> list[tuple[int, int, int, int]]:
     return [*tests, (_RETURN, 0, 0, _ALLOW)]
 
 
-def seccomp_install(program: ctypes.Structure) -> None:
+# What a program's process calls between the fork and the program, with everything bound before: each returns < 0 on failure.
+
+
+def call_landlock(ruleset: int) -> Callable[[], int]:
+    """Put the rules on this process and all it starts, for ever."""
+    return partial(_libc.syscall, _LANDLOCK_RESTRICT, ruleset, 0)
+
+
+def call_seccomp(program: ctypes.Structure) -> Callable[[], int]:
     """Put the filter on this process, for ever. Needs `no_new_privileges` before."""
-    _done(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
+    return partial(_libc.prctl, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
+
+
+def call_limit(which: int, soft: int, hard: int) -> Callable[[], int]:
+    """Limit a resource of this process."""
+    return partial(_libc.setrlimit, which, (ctypes.c_ulong * 2)(soft, hard))
+
+
+def call_close(descriptor: int) -> Callable[[], int]:
+    """Close a descriptor."""
+    return partial(_libc.close, descriptor)
+
+
+def call_die_with_parent() -> Callable[[], int]:
+    """As `die_with_parent`."""
+    return partial(_libc.prctl, _PR_SET_PDEATHSIG, 9, 0, 0, 0)

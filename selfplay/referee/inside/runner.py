@@ -1,73 +1,31 @@
-"""One program in its own process: compile, call, hand the values over. Nothing here is trusted afterwards."""
+"""One program in its own process: compile, call, hand the values over. Nothing here is trusted afterwards.
+
+Short paths and few objects on purpose: after a fork, every object touched is a page of memory to copy.
+"""
 
 from __future__ import annotations
 
-import ast
 import builtins
 import gc
-import mmap
+import marshal
+import os
 import sys
-import types
-from collections.abc import Callable
-from typing import Any
 
 from selfplay.referee.inside import codec, wire
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+    import mmap
+    from collections.abc import Callable
+    from typing import Any
+
 REAL_IMPORT = builtins.__import__
-FULL = 77
-"""Exit state: the page was full before an input's turn; the rest belongs to another process."""
+_FUNCTION = type(lambda: None)
 
 
 class ForbiddenImport(ImportError):  # noqa: N818, a program sees this name
     """A module that is not on the list."""
-
-
-class Page:
-    """The shared page as the program's process fills it: one record after another."""
-
-    def __init__(self, page: mmap.mmap) -> None:
-        self.page = page
-        self.used = 0
-        self.room = len(page) - wire.HEADER.size - 128
-
-    def add(self, kind: int, text: bytes) -> bool:
-        """Write a record; False if it does not fit."""
-        size = wire.RECORD.size + len(text)
-        if self.used + size > self.room + (128 if len(text) < 100 else 0):
-            return False
-        at = wire.HEADER.size + self.used
-        wire.RECORD.pack_into(self.page, at, kind, len(text))
-        self.page[at + wire.RECORD.size : at + size] = text
-        self.used += size
-        wire.HEADER.pack_into(self.page, 0, self.used, 0)
-        return True
-
-    def end(self) -> None:
-        """Say that the process came to its end."""
-        wire.HEADER.pack_into(self.page, 0, self.used, wire.END)
-
-
-def play(job: dict[str, Any], shared: mmap.mmap, allowed: frozenset[str], limits: codec.ValueLimits) -> int:
-    """Run the job's program on its inputs and write the records; returns the exit state."""
-    page = Page(shared)
-    gc.enable()
-    module = types.ModuleType("program")
-    sys.modules["program"] = module
-    try:
-        function = load(job, module, allowed)
-    except BaseException as error:
-        page.add(*blame(error))
-        page.end()
-        return 0
-    for index, text in enumerate(job["inputs"]):
-        for _ in range(job["calls"]):
-            kind, said = call(function, text, limits)
-            if not page.add(kind, said):
-                if index:
-                    return FULL
-                page.add(wire.TOO_LARGE, b"too many bytes")
-    page.end()
-    return 0
 
 
 class BadSyntax(Exception):  # noqa: N818
@@ -78,65 +36,130 @@ class NoEntry(Exception):  # noqa: N818
     """The program defines no such function."""
 
 
-def load(job: dict[str, Any], module: types.ModuleType, allowed: frozenset[str]) -> Callable[..., Any]:
+class Stage:
+    """What is ready before the fork: the program's module, its builtins and its guarded import. One per worker.
+
+    Args:
+        allowed: modules a program may import.
+        equipped: whether they are loaded here; a program that asks a bare worker for one is run again elsewhere.
+        limits: parts, text, bits of an integer, depth of a value.
+    """
+
+    def __init__(self, allowed: frozenset[str], equipped: bool, limits: tuple[int, int, int, int]) -> None:
+        self.allowed = allowed
+        self.budget = limits[:3]
+        self.depth = limits[3]
+        module = type(sys)("program")
+        self.space = module.__dict__
+        self.space["__builtins__"] = builtins
+        sys.modules["program"] = module
+        builtins.__import__ = importer(self.space, allowed, equipped)
+
+    def strike(self) -> None:
+        """Put the real import back."""
+        builtins.__import__ = REAL_IMPORT
+        del sys.modules["program"]
+
+
+def play(
+    program: str,
+    inputs: list[bytes],
+    arguments: list[tuple[Any, ...]],
+    entry: str | None,
+    calls: int,
+    shared: mmap.mmap,
+    stage: Stage,
+) -> int:
+    """Run a program on its inputs and write the records; returns the exit state.
+
+    Args:
+        program, inputs, entry, calls: of the job.
+        arguments: the inputs unpacked, for the first call on each.
+        shared: the page.
+        stage: what the worker has ready.
+    """
+    header, record, used = wire.HEADER, wire.RECORD, 0
+    start, room = header.size, len(shared) - header.size - record.size
+    try:
+        function = load(program, entry, stage)
+    except BaseException as error:
+        kind, text = blame(error)
+        used = record.size + len(text)
+        shared[: start + used] = header.pack(used, wire.END) + record.pack(kind, len(text)) + text
+        return 0
+    for index, values in enumerate(arguments):
+        for turn in range(calls):
+            try:
+                value = function(*(marshal.loads(inputs[index]) if turn else values))
+                kind, text = wire.VALUE, codec.write(value, [*stage.budget], stage.depth, False).encode()
+            except BaseException as error:
+                kind, text = blame(error)
+            if used + len(text) > room:
+                if index or turn or kind != wire.VALUE:
+                    return wire.FULL
+                kind, text = wire.TOO_LARGE, b"too many bytes"
+            at = start + used
+            used += record.size + len(text)
+            shared[at : start + used] = record.pack(kind, len(text)) + text
+            shared[:start] = header.pack(used, 0)
+    shared[:start] = header.pack(used, wire.END)
+    return 0
+
+
+def load(source: str, entry: str | None, stage: Stage) -> Callable[..., Any]:
     """Execute the program's text and return its entry function."""
-    source = job["program"]
     try:
         if "import" in source:
-            refuse_imports(ast.parse(source), allowed)
-        code = compile(source, "program", "exec", dont_inherit=True)
+            refuse_imports(compile(source, "program", "exec", 0x400, dont_inherit=True), stage.allowed)  # type: ignore[arg-type]
+        code = compile(source, "program", "exec", 0, dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise BadSyntax(getattr(error, "msg", "") or type(error).__name__) from None
-    space = module.__dict__
-    space["__builtins__"] = builtins
-    builtins.__import__ = importer(space, allowed)
-    exec(code, space)
-    entry = job["entry"]
+    gc.enable()
+    exec(code, stage.space)
     if entry is None:
         return lambda: None
-    function = space.get(entry)
-    if type(function) is not types.FunctionType:
+    function = stage.space.get(entry)
+    if type(function) is not _FUNCTION:
         raise NoEntry(entry)
-    return function
+    return function  # type: ignore[no-any-return]
 
 
-def refuse_imports(tree: ast.Module, allowed: frozenset[str]) -> None:
+def refuse_imports(tree: ast.AST, allowed: frozenset[str]) -> None:
     """The courtesy check, so that an import in a branch not taken is found too.
 
     Raises:
-        ForbiddenImport: naming the first module that is not on the list.
+        ForbiddenImport: naming a module that is not on the list.
     """
-    for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
+    todo: list[Any] = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, list):
+            todo += node
+            continue
+        fields = getattr(node, "_fields", ())
+        todo += [getattr(node, name, None) for name in fields]
+        kind = type(node).__name__
+        names = []
+        if kind == "Import":
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or "." if not node.level else "."]
+        elif kind == "ImportFrom":
+            names = ["." if node.level else node.module]
         for name in names:
             if name not in allowed:
                 raise ForbiddenImport(name)
 
 
-def importer(program: dict[str, Any], allowed: frozenset[str]) -> Callable[..., Any]:
-    """An `__import__` that gives the program the modules on the list, and everybody else what they ask for.
-
-    It replaces the real one in this process, which runs nothing else: a copy of all builtins would cost a quarter of the fork.
-    """
+def importer(program: dict[str, Any], allowed: frozenset[str], equipped: bool) -> Callable[..., Any]:
+    """An `__import__` that gives the program the modules on the list, and everybody else what they ask for."""
 
     def guarded(name: str, space: Any = None, local: Any = None, wanted: Any = (), level: int = 0) -> Any:
         if (space is program or space is None) and (level or type(name) is not str or name not in allowed):
             raise ForbiddenImport(name if type(name) is str else "?")
+        if not equipped and not level and name not in sys.modules:
+            os._exit(wire.BARE)
         return REAL_IMPORT(name, space, local, wanted, level)
 
     return guarded
-
-
-def call(function: Callable[..., Any], text: str, limits: codec.ValueLimits) -> tuple[int, bytes]:
-    """One call on fresh arguments, as a record."""
-    try:
-        return wire.VALUE, codec.encode(function(*codec.decode(text, limits)), limits).encode()
-    except BaseException as error:
-        return blame(error)
 
 
 def blame(error: BaseException) -> tuple[int, bytes]:

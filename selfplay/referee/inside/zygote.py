@@ -6,26 +6,25 @@ goes, it sweeps up what was left. The zygote keeps no expected value and no othe
 
 from __future__ import annotations
 
-import builtins
+import _signal as signal  # the plain one: `signal` brings `enum`, for every fork to carry
+import _warnings
 import contextlib
-import errno
 import gc
+import marshal
 import mmap
 import os
-import select
-import signal
-import socket
 import sys
 import time
-from collections.abc import Collection
-from typing import Any, NoReturn
 
-from selfplay.referee.inside import codec, kernel, runner, wire
+from selfplay.referee.inside import kernel, runner, wire
 from selfplay.referee.inside.jail import ON, Jail
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
 CLOCK = time.monotonic
-NOT_SET_UP = 78
-"""Exit state of a process that could not put its layers on. A program can exit so too: `able` tells them apart."""
 ENCODINGS = (
     "ascii",
     "latin-1",
@@ -39,25 +38,22 @@ ENCODINGS = (
     "unicode_escape",
     "punycode",
 )
-
 WARM = """
-import math
-
 def f(x):
-    return [f"{x:>5}", {"a": (1.5, True)}, {math.pi}, b"x"]
+    y = sorted(x + 1 for _ in range(2))
+    return [f"{x:>5}", {"a": (1.5, True)}, {0.5}, b"x", y]
 """
 
 
-def main(descriptor: int) -> None:
-    """Entry of a worker's first process: `descriptor` is its end of the socket pair."""
-    line = socket.socket(fileno=descriptor)
-    config = receive(line)
-    if config is None:
+def main(line: int) -> None:
+    """Entry of a worker's first process: `line` is the descriptor of its end of the socket pair."""
+    first = receive(line)
+    if first is None:
         return
+    config = marshal.loads(first)
     referee = open_process(os.getppid())
-    sys.modules.setdefault("_hashlib", None)  # type: ignore[arg-type]  # OpenSSL would triple the memory to fork
-    for name in config["imports"]:
-        __import__(name)
+    if config["equipped"]:
+        load(config["imports"])
     warm_up()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     jail = Jail(config["without"], config["limits"])
@@ -69,20 +65,35 @@ def main(descriptor: int) -> None:
             os.close(referee)
         serve(line, config, jail)
         os._exit(0)
-    line.close()
+    os.close(line)
     keep(child, referee, whole=jail.said.get("pid_namespace") == ON)
+
+
+def load(modules: list[str]) -> None:
+    """Import what programs may import, at the least cost for every fork to come.
+
+    Without OpenSSL, which takes more memory than all else; and without what modules want done after each fork: `random`
+    would draw a new seed, a third of a fork's time. So chance is the same for all programs of a worker, and differs between workers.
+    """
+    sys.modules.setdefault("_hashlib", None)  # type: ignore[arg-type]
+    real, os.register_at_fork = os.register_at_fork, lambda **_: None
+    try:
+        for name in modules:
+            __import__(name)
+        for name in ENCODINGS:
+            "x".encode(name).decode(name)
+    finally:
+        os.register_at_fork = real
 
 
 def warm_up() -> None:
     """Run what every program's process runs, so that forks find it loaded, specialised and shared."""
-    for name in ENCODINGS:
-        "x".encode(name).decode(name)
+    _warnings.filters[:] = [("ignore", None, Warning, None, 0)]  # as -W ignore, without `warnings`
     page = mmap.mmap(-1, 1 << 16)
-    job = {"program": WARM, "inputs": [codec.encode((3,))], "calls": 2, "entry": "f"}
+    stage = runner.Stage(frozenset(), False, (1000, 1000, 1000, 10))
     for _ in range(16):
-        runner.play(job, page, frozenset(("math",)), codec.ValueLimits())
-    builtins.__import__ = runner.REAL_IMPORT
-    del sys.modules["program"]
+        runner.play(WARM, [marshal.dumps((3,))], [(3,)], "f", 2, page, stage)
+    stage.strike()
     page.close()
 
 
@@ -96,6 +107,8 @@ def open_process(pid: int) -> int:
 
 def keep(child: int, referee: int, whole: bool) -> None:
     """Wait until the zygote or the referee is gone, then leave nothing behind."""
+    import select
+
     zygote = open_process(child)
     parent = os.getppid()
     if zygote >= 0 and referee >= 0:
@@ -103,29 +116,32 @@ def keep(child: int, referee: int, whole: bool) -> None:
     else:
         while os.waitpid(child, os.WNOHANG)[0] == 0 and os.getppid() == parent:
             time.sleep(0.05)
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+    try:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+    except OSError:
+        pass
     sweep(in_namespace=False, thorough=not whole)
 
 
-def serve(line: socket.socket, config: dict[str, Any], jail: Jail) -> None:
+def serve(line: int, config: dict[str, Any], jail: Jail) -> None:
     """The zygote's life: report the layers, then one job after the other until the line closes."""
     os.setsid()
     kernel.adopt_orphans()
     jail.close()
     kernel.die_with_parent()
     page = mmap.mmap(-1, wire.HEADER.size + config["limits"]["result_bytes"])
-    allowed = frozenset(config["imports"])
-    limits = codec.ValueLimits(**config["limits"]["value"])
+    stage = runner.Stage(frozenset(config["imports"]), config["equipped"], config["value_limits"])
     prove(jail, "landlock", jail.ruleset >= 0)
     prove(jail, "seccomp", jail.filter is not None)
-    line.sendall(wire.frame({"layers": jail.said, "landlock": scope(jail)}))
+    jail.prepare()
+    send(line, marshal.dumps((jail.said, kernel.landlock_scope() if jail.ruleset >= 0 else "")))
     gc.collect()
+    kernel.trim_memory()
     gc.freeze()
     gc.disable()
-    while (job := receive(line)) is not None:
-        line.sendall(answer(job, line, page, jail, allowed, limits))
+    while (body := receive(line)) is not None:
+        send(line, answer(marshal.loads(body), line, page, jail, stage))
 
 
 def prove(jail: Jail, layer: str, made: bool) -> None:
@@ -155,57 +171,37 @@ def able(jail: Jail, without: Collection[str] = ()) -> str:
     return "" if state == 0 else os.strerror(state) if state > 0 else f"signal {-state}"
 
 
-def scope(jail: Jail) -> str:
-    """Landlock's reach, for the report."""
-    return kernel.landlock_scope() if jail.ruleset >= 0 else ""
-
-
-def answer(
-    job: dict[str, Any], line: socket.socket, page: mmap.mmap, jail: Jail, allowed: frozenset[str], limits: codec.ValueLimits
-) -> bytes:
+def answer(job: list[Any], line: int, page: mmap.mmap, jail: Jail, stage: runner.Stage) -> bytes:
     """Run one job in a process of its own and say how it ended."""
-    wire.HEADER.pack_into(page, 0, 0, 0)
-    start = CLOCK()
+    program, inputs, entry, calls, wall_seconds, without = job
+    arguments = [marshal.loads(text) for text in inputs]
+    deadline = CLOCK() + wall_seconds
     try:
         pid = os.fork()
     except OSError as error:
-        return wire.frame({"infra": f"fork: {error.strerror}"})
+        return wire.FAILURE + f"fork: {error.strerror}".encode()
     if pid == 0:
-        play(job, line, page, jail, allowed, limits)
-    status, usage, late = outlast(pid, start + job["wall_seconds"])
-    sweep(in_namespace=jail.said.get("pid_namespace") == ON, thorough=jail.said.get("seccomp") != ON or "without" in job)
+        state = wire.NOT_SET_UP
+        try:
+            os.close(line)
+            jail.enter(without)
+            state = 1
+            state = runner.play(program, inputs, arguments, entry, calls, page, stage)
+        finally:
+            os._exit(state)
+    status, usage, late = outlast(pid, deadline)
+    whole = jail.said["pid_namespace"] == ON
+    if without or jail.filter is None:
+        sweep(in_namespace=whole, thorough=True)
     state = os.waitstatus_to_exitcode(status)
-    if state == NOT_SET_UP and (refused := able(jail)):
-        return wire.frame({"infra": f"a layer failed: {refused}"})
+    if state == wire.NOT_SET_UP and (refused := able(jail)):
+        return wire.FAILURE + f"a layer failed: {refused}".encode()
     used, end = wire.HEADER.unpack_from(page)
     size = min(used, len(page) - wire.HEADER.size)
     body = page[wire.HEADER.size : wire.HEADER.size + size]
     page[: wire.HEADER.size + size] = bytes(wire.HEADER.size + size)
-    return wire.frame(
-        {
-            "exit": state,
-            "late": late,
-            "ended": end == wire.END,
-            "whole": size == used,
-            "cpu": usage.ru_utime + usage.ru_stime,
-            "peak": usage.ru_maxrss,
-        },
-        body,
-    )
-
-
-def play(
-    job: dict[str, Any], line: socket.socket, page: mmap.mmap, jail: Jail, allowed: frozenset[str], limits: codec.ValueLimits
-) -> NoReturn:
-    """The program's process, from its first instruction to its last."""
-    state = NOT_SET_UP
-    try:
-        line.close()
-        jail.enter(job.get("without", ()))
-        state = 1
-        state = runner.play(job, page, allowed, limits)
-    finally:
-        os._exit(state)
+    cpu = usage.ru_utime + usage.ru_stime
+    return wire.OUTCOME.pack(b"O", state, late, end == wire.END, size == used, cpu, usage.ru_maxrss) + body
 
 
 def outlast(pid: int, deadline: float) -> tuple[int, Any, bool]:
@@ -223,23 +219,24 @@ def outlast(pid: int, deadline: float) -> tuple[int, Any, bool]:
 
 
 def sweep(in_namespace: bool, thorough: bool) -> None:
-    """Kill and reap every process that is left below this one."""
-    if in_namespace and thorough:
-        with contextlib.suppress(OSError):
-            os.kill(-1, signal.SIGKILL)
+    """Kill and reap every process that is left below this one; not `thorough`: only reap what is there."""
     while True:
-        if thorough and not in_namespace:
-            for pid in children():
-                os.kill(pid, signal.SIGKILL)
         try:
-            os.waitpid(-1, 0 if thorough else os.WNOHANG)
+            if thorough and in_namespace:
+                kill_all()
+            elif thorough:
+                for pid in children():
+                    os.kill(pid, signal.SIGKILL)
+            if os.waitpid(-1, 0 if thorough else os.WNOHANG)[0] == 0:
+                return
         except ChildProcessError:
             return
-        except OSError as error:
-            if error.errno != errno.EINTR:
-                raise
-        if not thorough:
-            return
+
+
+def kill_all() -> None:
+    """Kill everything else in this process namespace."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
 
 
 def children() -> list[int]:
@@ -257,21 +254,23 @@ def children() -> list[int]:
     return found
 
 
-def receive(line: socket.socket) -> dict[str, Any] | None:
+def send(line: int, body: bytes) -> None:
+    """One message to the referee."""
+    rest = memoryview(wire.LENGTH.pack(len(body)) + body)
+    while rest:
+        rest = rest[os.write(line, rest) :]
+
+
+def receive(line: int) -> bytes | None:
     """The next message from the referee; None when it has gone. Reads not one byte further."""
     head = exactly(line, wire.LENGTH.size)
-    if head is None:
-        return None
-    body = exactly(line, *wire.LENGTH.unpack(head))
-    return None if body is None else wire.unframe(body)[0]
+    return None if head is None else exactly(line, *wire.LENGTH.unpack(head))
 
 
-def exactly(line: socket.socket, size: int) -> bytes | None:
+def exactly(line: int, size: int) -> bytes | None:
     """`size` bytes, or None at the end of the line."""
-    parts = bytearray()
-    while len(parts) < size:
-        part = line.recv(min(size - len(parts), 1 << 20))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)
+    data = os.read(line, size)
+    while data and len(data) < size:
+        part = os.read(line, size - len(data))
+        data = data + part if part else b""
+    return data if data or not size else None
