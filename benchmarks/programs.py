@@ -57,7 +57,7 @@ TEXT_STEPS = (
     "x = ''.join(reversed(x))",
     "x = ''.join(c.upper() if i % {c} == 0 else c for i, c in enumerate(x))",
     "x = x[{b}:] + x[:{b}]",
-    "counts = {{}}\n    for ch in x:\n        counts[ch] = counts.get(ch, 0) + 1\n    x = ''.join(k * n for k, n in counts.items())",
+    "seen = {{}}\n    for c in x:\n        seen[c] = seen.get(c, 0) + 1\n    x = ''.join(k * n for k, n in seen.items())",
     "x = ' '.join(sorted(x.split()))",
     "x = x.strip({u!r}) + str(len(x))",
 )

@@ -51,7 +51,8 @@ def read(body: bytes) -> Outcome | str:
         return body[1:].decode("utf-8", "replace")
     if body[:1] != b"O" or len(body) < wire.OUTCOME.size:
         raise ValueError("no answer")
-    return Outcome(*wire.OUTCOME.unpack_from(body)[1:], body[wire.OUTCOME.size :])
+    _, state, late, ended, whole, cpu, peak = wire.OUTCOME.unpack_from(body)
+    return Outcome(state, late, ended, whole, cpu, peak, body[wire.OUTCOME.size :])
 
 
 def records(page: bytes) -> Iterator[tuple[int, bytes]]:

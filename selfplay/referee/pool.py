@@ -43,7 +43,9 @@ class Slot:
 
 
 class Pool:
-    """Workers and the loop that feeds them: bare ones, and equipped ones as soon as a program imports something. `Referee` adds the self-test and the rules of judging.
+    """Workers and the loop that feeds them: bare ones, and equipped ones as soon as a program imports something.
+
+    `Referee` adds the self-test and the rules of judging.
 
     Use as a context manager, or call `close`. Calls from several threads are served one after the other. An exception in
     a call, Ctrl-C included, ends the workers; the next call starts new ones.

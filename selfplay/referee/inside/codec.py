@@ -21,7 +21,7 @@ class TooLargeError(Exception):
     """A value over the limits; the message says which."""
 
 
-_TAGS = {list: "", tuple: '{"t": ', dict: '{"d": ', set: '{"s": ', frozenset: '{"z": '}
+_TAGS: dict[type[Any], str] = {list: "", tuple: '{"t": ', dict: '{"d": ', set: '{"s": ', frozenset: '{"z": '}
 _FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 

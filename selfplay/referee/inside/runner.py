@@ -110,7 +110,7 @@ def load(source: str, entry: str | None, stage: Stage) -> Callable[..., Any]:
     """Execute the program's text and return its entry function."""
     try:
         if "import" in source:
-            refuse_imports(compile(source, "program", "exec", 0x400, dont_inherit=True), stage.allowed)  # type: ignore[arg-type]
+            refuse_imports(compile(source, "program", "exec", 0x400, dont_inherit=True), stage.allowed)
         code = compile(source, "program", "exec", 0, dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise BadSyntax(getattr(error, "msg", "") or type(error).__name__) from None
@@ -121,7 +121,7 @@ def load(source: str, entry: str | None, stage: Stage) -> Callable[..., Any]:
     function = stage.space.get(entry)
     if type(function) is not _FUNCTION:
         raise NoEntry(entry)
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def refuse_imports(tree: ast.AST, allowed: frozenset[str]) -> None:

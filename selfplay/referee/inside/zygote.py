@@ -73,7 +73,8 @@ def load(modules: list[str]) -> None:
     """Import what programs may import, at the least cost for every fork to come.
 
     Without OpenSSL, which takes more memory than all else; and without what modules want done after each fork: `random`
-    would draw a new seed, a third of a fork's time. So chance is the same for all programs of a worker, and differs between workers.
+    would draw a new seed, a third of a fork's time. So chance is the
+    same for all programs of a worker, and differs between workers.
     """
     sys.modules.setdefault("_hashlib", None)  # type: ignore[arg-type]
     real, os.register_at_fork = os.register_at_fork, lambda **_: None
