@@ -4,7 +4,8 @@ The same programs, one input each, in one run and alternating, all with as many 
 
 - `referee`: every layer on, typed values, one process per program;
 - `fresh`: (a) a new `python -I -S` for each program, nothing else done;
-- `zygote`: (b) a bare process that forks for each program, no limit, no layer, repr down a pipe;
+- `zygote`: (b) a bare process that forks for each program, no limit, no layer, repr down a pipe, and no module loaded;
+- `zygote+`: the same with the modules loaded that programs may import, as the referee offers them;
 - `reused`: (c) a pool of processes that run one program after the other in the same interpreter: no isolation at all, and
   what a program does to its builtins stays for the next;
 - `ten inputs`: the referee again, ten inputs for each program in one process (per second: inputs).
@@ -51,6 +52,9 @@ def exactly(n):
             os._exit(0)
         data += part
     return data
+for name in sys.argv[1:]:
+    __import__(name)
+gc.collect()
 gc.freeze()
 while True:
     program, arguments = pickle.loads(exactly(struct.unpack("<I", exactly(4))[0]))
@@ -95,11 +99,13 @@ def main() -> None:
 def rates(referee: Referee, samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
     """Every way's programs per second, and the referee's rate over it."""
     zygotes = [start_zygote() for _ in range(CORES)]
+    loaded = [start_zygote(PURE_MODULES) for _ in range(CORES)]
     with get_context("spawn").Pool(CORES) as pool:
         ways: dict[str, Callable[[Sequence[Sample]], int]] = {
             "referee": lambda part: by_referee(referee, part),
             "fresh": by_fresh,
             "zygote": lambda part: by_zygotes(zygotes, part),
+            "zygote+": lambda part: by_zygotes(loaded, part),
             "reused": lambda part: len(pool.map(in_place, [(s.program, s.arguments) for s in part], chunksize=8)),
             "ten inputs": lambda part: ten_inputs(referee, part),
         }
@@ -112,7 +118,7 @@ def rates(referee: Referee, samples: Sequence[Sample]) -> dict[str, dict[str, fl
                 start = time.perf_counter()
                 done = way(part)
                 found[name].append(done / (time.perf_counter() - start))
-    for zygote in zygotes:
+    for zygote in zygotes + loaded:
         zygote.stdin.close()  # type: ignore[union-attr]
         zygote.wait()
     return {
@@ -151,7 +157,7 @@ def by_fresh(part: Sequence[Sample]) -> int:
     return len(part)
 
 
-def start_zygote() -> subprocess.Popen[bytes]:
+def start_zygote(modules: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """A bare process that forks."""
     return subprocess.Popen([sys.executable, "-I", "-S", "-c", ZYGOTE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
 

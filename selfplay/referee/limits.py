@@ -77,7 +77,7 @@ class Settings:
         limits: of each process.
         recycle: programs after which a worker is replaced.
         allow_degraded: start although a guarantee cannot be had here. Loud.
-        without: layers to leave out, for tests and to see what a layer costs (see `layers.LAYERS`).
+        without: layers to leave out, for tests and to see what a layer costs (named as in `referee check`).
     """
 
     workers: int | None = None
