@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.programs import Sample, cruxeval, generated
-from selfplay.referee import Referee, Run, equal
+from selfplay.referee import PURE_MODULES, Referee, Run, equal
 
 CORES = len(os.sched_getaffinity(0))
 ROUNDS = 10
