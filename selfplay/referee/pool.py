@@ -21,6 +21,8 @@ log = logging.getLogger("selfplay.referee")
 
 _QUEUED = 8
 """Runs sent ahead to one worker, so that it never waits for the referee."""
+_NAP = 0.005
+"""Seconds the referee sleeps while every worker has plenty to do, so that it wakes for several answers at once."""
 _GRACE = 5.0
 """Seconds a worker may be silent beyond a program's wall time before it counts as dead."""
 _START_FAILURES = 3
@@ -173,6 +175,8 @@ class Pool:
 
     def _wait(self, selector: selectors.BaseSelector, waiting: _Queues) -> int:
         """Wait for something to happen; how many runs were finished by it."""
+        if all(len(slot.sent) > _QUEUED // 2 for slot in self._slots if slot.sent):
+            time.sleep(_NAP)  # everyone is busy for longer than this: take several answers at once
         now = time.monotonic()
         left = min((slot.overdue(now) for slot in self._slots if slot.sent), default=1.0)
         finished = 0

@@ -54,8 +54,8 @@ class Line:
     @property
     def program(self) -> str:
         """The given program, or the answer where that is the program."""
-        given: str = self.answer if self.kind == "induction" else self.row.get("program", self.row.get("code"))
-        return given
+        given = self.answer if self.kind == "induction" else self.row.get("program", self.row.get("code"))
+        return str(given)
 
     def runs(self) -> list[Run]:
         """What has to be run."""
