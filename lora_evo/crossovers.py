@@ -122,7 +122,7 @@ def svd_subspace(
     if k is not None and k >= rank:
         raise OperatorError(f"k is {k}, it must be below the child's rank, {rank}")
     if rank == 1:
-        return parents[rng.integers(2)]
+        return parents[int(rng.integers(2))]
     k = k or int(rng.integers(1, rank))
     first, second = parents
     if space == "factor":
