@@ -3,6 +3,7 @@
 The same programs, one input each, in one run and alternating, all with as many processes as cores:
 
 - `referee`: every layer on, typed values, one process per program;
+- `equipped`: the same, each program marked so that it goes to a worker that has the importable modules loaded;
 - `fresh`: (a) a new `python -I -S` for each program, nothing else done;
 - `zygote`: (b) a bare process that forks for each program, no limit, no layer, repr down a pipe, and no module loaded;
 - `zygote+`: the same with the modules loaded that programs may import, as the referee offers them;
@@ -28,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,7 @@ def rates(referee: Referee, samples: Sequence[Sample]) -> dict[str, dict[str, fl
     with get_context("spawn").Pool(CORES) as pool:
         ways: dict[str, Callable[[Sequence[Sample]], int]] = {
             "referee": lambda part: by_referee(referee, part),
+            "equipped": lambda part: by_referee(referee, [replace(s, program=s.program + "# import\n") for s in part]),
             "fresh": by_fresh,
             "zygote": lambda part: by_zygotes(zygotes, part),
             "zygote+": lambda part: by_zygotes(loaded, part),
@@ -216,6 +219,7 @@ def endurance(referee: Referee, samples: Sequence[Sample], count: int) -> list[d
             part = [samples[i % len(samples)] for i in range(done, min(done + 1000, count))]
             done += by_referee(referee, part)
         rows.append(usage(referee, done))
+        print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
 

@@ -160,6 +160,15 @@ def test_what_the_referee_failed_at_is_not_the_programs_fault():
     assert all(v.blameless for v in item.verdicts)
 
 
+def test_more_hash_seeds_find_more():
+    with Referee(Settings(limits=LIMITS, hash_seeds=(1, 2, 3, 4))) as mine:
+        assert len(mine.workers) >= 4
+        runs = [Run(f"def f():\n return list({{'a{i}', 'b{i}'}})") for i in range(40)]
+        found = [v.status is Status.NONDETERMINISTIC for (v,) in mine.validate(runs)]
+        assert sum(found) / len(found) > 0.6
+        assert mine.validate([Run("def f(): return 1")])[0][0].ok
+
+
 def test_recycling(referee):
     with Referee(Settings(limits=LIMITS, recycle=10)) as mine:
         first = {w.process.pid for w in mine.workers}

@@ -49,7 +49,7 @@ class Limits:
     """
 
     cpu_seconds: int = 2
-    wall_seconds: float = 6.0
+    wall_seconds: float = 10.0
     memory_mb: int = 512
     program_chars: int = 50_000
     result_bytes: int = 1 << 20

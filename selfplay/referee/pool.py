@@ -23,7 +23,7 @@ _QUEUED = 8
 """Runs sent ahead to one worker, so that it never waits for the referee."""
 _NAP = 0.005
 """Seconds the referee sleeps while every worker has plenty to do, so that it wakes for several answers at once."""
-_GRACE = 5.0
+_GRACE = 10.0
 """Seconds a worker may be silent beyond a program's wall time before it counts as dead."""
 _START_FAILURES = 3
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from selfplay.referee.guarantees import Report, self_test
@@ -71,17 +72,17 @@ class Referee(Pool):
         return self.run([Run(program, inputs, entry)], progress)[0]
 
     def validate(self, runs: Sequence[Run], progress: ProgressCallback | None = None) -> list[list[Verdict]]:
-        """As `run`, and deterministic: two processes with different hash seeds, and two calls in each.
+        """As `run`, and deterministic: a process under each hash seed, and two calls in each.
 
         A program whose state survives a call, or whose value depends on hashes, addresses, time or chance, is
-        NONDETERMINISTIC on that input.
+        NONDETERMINISTIC on that input. Two seeds miss half of the programs that depend on the order of a set of two; name
+        more of them in the settings to miss fewer.
         """
-        doubled = [replace(run, hash_group=group, calls=max(run.calls, 2)) for run in runs for group in (0, 1)]
-        verdicts = self.run(doubled, progress)
-        return [
-            [agreed(a, b) for a, b in zip(first, second, strict=True)]
-            for first, second in zip(verdicts[::2], verdicts[1::2], strict=True)
-        ]
+        groups = range(len(self.settings.hash_seeds))
+        repeated = [replace(run, hash_group=group, calls=max(run.calls, 2)) for run in runs for group in groups]
+        verdicts = self.run(repeated, progress)
+        each = [verdicts[i : i + len(groups)] for i in range(0, len(verdicts), len(groups))]
+        return [[reduce(agreed, of_input) for of_input in zip(*of_run, strict=True)] for of_run in each]
 
 
 def agreed(first: Verdict, second: Verdict) -> Verdict:
