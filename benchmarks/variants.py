@@ -92,7 +92,7 @@ def peft_error(child: le.Adapter, folder: Path, base: Path) -> float | None:
         if name not in theirs:
             return float("inf")
         ours, peft = dense(factors, child.layout(name)), theirs[name].double()
-        if child.config["fan_in_fan_out"] or (ours.ndim == 3 and ours.shape != peft.shape):
+        if child.config["fan_in_fan_out"] or (peft.ndim == 3 and ours.shape != peft.shape):
             peft = peft.mT  # the base stores this weight as [in, out]
         worst = max(worst, float((ours.reshape(-1) - peft.reshape(-1)).norm() / ours.norm().clamp_min(1e-30)))
     return worst
