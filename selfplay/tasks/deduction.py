@@ -19,7 +19,7 @@ class Deduction(Task):
     def proposal_prompt(self, style: Style, references: Sequence[Problem], subject: str | None = None) -> str:
         """See `Task.proposal_prompt`."""
         if style == "compact":
-            return wording.compact_examples(self.name, references) + f"# {self.name}\n"
+            return wording.compact_examples(self.name, references) + f"# new {self.name}\n"
         return (
             f"Write a Python program and one input for it, so that it is hard, but possible, to {self.asked}.\n\n"
             f"{wording.RULES}\n\n"

@@ -36,8 +36,8 @@ class Induction(Task):
         """See `Task.proposal_prompt`."""
         subject = _given(subject).strip("\n")
         if style == "compact":
-            shown = "".join(f"# {self.name}\n{r.program.strip(chr(10))}\n{_lines(r)}\n\n" for r in references)
-            return f"{shown}# {self.name}\n{subject}\n"
+            shown = "".join(f"# new {self.name}\n{r.program.strip(chr(10))}\n{_lines(r)}\n\n" for r in references)
+            return f"{shown}# new {self.name}\n{subject}\n"
         return (
             f"Here is a Python program.\n\n{wording.fenced('python', subject)}\n\n"
             f"Write {self.examples} different inputs for f and a short message, so that a clever reader who sees half of the "

@@ -38,4 +38,4 @@ def with_examples(references: Sequence[Problem]) -> str:
 
 def compact_examples(kind: str, references: Sequence[Problem]) -> str:
     """References for the compact style: the kind's own form, one after the other."""
-    return "".join(f"# {kind}\n{r.program.strip(chr(10))}\nin: {call(r.inputs[0])}\n\n" for r in references)
+    return "".join(f"# new {kind}\n{r.program.strip(chr(10))}\nin: {call(r.inputs[0])}\n\n" for r in references)
