@@ -10,10 +10,11 @@ from transformers.models.auto.configuration_auto import AutoConfig
 
 from selfplay.bases import tiny_llama
 
-SIZES: dict[str, Any] = dict(
-    vocab_size=258, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-    head_dim=8, max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=1,
-)  # fmt: skip
+SIZES: dict[str, Any] = {
+    "vocab_size": 258, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 1,
+    "pad_token_id": 1,
+}  # fmt: skip
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen2": {},

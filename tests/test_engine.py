@@ -275,7 +275,6 @@ def test_more_members_than_slots_is_said_before_anything_happens(made):
 
 def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
     base, _, engine = made("llama")
-    _, others, _ = made("qwen2", targets=("q_proj", "v_proj"))
     wide = peft_folder(base, tmp_path / "wide", 16, 8, "all-linear", 0)
     before = engine.bank.weights.clone()
     with pytest.raises(MemberError, match="rank 16, members here have 4"):
@@ -291,7 +290,7 @@ def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
         TorchEngine(str(base), slots=1, targets=("nothing",))
     with pytest.raises(LoraEvoError, match="float16"):
         TorchEngine(str(base), slots=1, dtype="float16")
-    with pytest.raises(LoraEvoError, match="base .*no-such"):
+    with pytest.raises(LoraEvoError, match="no-such"):
         TorchEngine(str(tmp_path / "no-such"), slots=1)
 
 

@@ -124,7 +124,7 @@ def adapted(model: Any, targets: str | tuple[str, ...]) -> dict[str, nn.Linear]:
             found |= fitting
     if not found:
         raise LoraEvoError("lora.targets: the base has no linear layer to adapt")
-    return found  # type: ignore[return-value]
+    return found
 
 
 def attach(model: nn.Module, bank: Bank, layers: dict[str, nn.Linear]) -> None:
