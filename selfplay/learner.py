@@ -57,7 +57,7 @@ class LearnRules:
     epsilon: float = 1e-8
     importance_cap: float = 2.0
     mask_truncated: bool = True
-    tokens_per_batch: int = 8192
+    tokens_per_batch: int = 4096
     checkpointing: bool = False
 
     def __post_init__(self) -> None:

@@ -41,8 +41,8 @@ class ReplacementRules:
     fraction: float = 0.25
     grace: int | None = None
     crossover: float = 0.5
-    mutations: Sequence[Breed] = MUTATIONS
-    crossovers: Sequence[Breed] = CROSSOVERS
+    mutations: tuple[Breed, ...] = MUTATIONS
+    crossovers: tuple[Breed, ...] = CROSSOVERS
     lone: Literal["keep", "mutate"] = "keep"
 
     def __post_init__(self) -> None:
