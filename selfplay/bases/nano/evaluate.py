@@ -1,0 +1,99 @@
+"""How good a base or its members are: `python -m selfplay.bases.nano.evaluate [--base nano]`.
+
+Proposals: the share that the referee accepts. Answers: the share that is right, of several at temperature 1, on problems of
+the corpus's own kind that it does not hold, and on the held-out ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from lora_evo.seeding import stream
+from selfplay.bases.nano.heldout import heldout
+from selfplay.bases.nano.texts import TASKS, programs, solved
+from selfplay.engines import Request, Sampling
+from selfplay.engines.torch_engine import TorchEngine
+from selfplay.referee import Referee
+from selfplay.tasks import Problem, Written, judge, validate
+
+FRESH_SEED = 2_000_003
+
+
+def stop_of(kind: str) -> tuple[str, ...]:
+    """Where an answer ends: a program at an empty line, a value at the end of its line."""
+    return ("\n\n",) if kind == "induction" else ("\n",)
+
+
+def fresh(referee: Referee, each: int) -> list[Problem]:
+    """Problems like the corpus's, from another seed."""
+    rng = stream(FRESH_SEED, "nano", "fresh")
+    ready = solved(referee, programs(FRESH_SEED, 0, 2 * each + 20))[:each]
+    return [one.problem(kind, rng) for kind in TASKS for one in ready]
+
+
+def solve_rates(
+    engine: TorchEngine,
+    referee: Referee,
+    problems: Sequence[Problem],
+    members: Sequence[str | None],
+    answers: int = 4,
+    seed: int = 0,
+    temperature: float = 1.0,
+) -> dict[str | None, dict[str, float]]:
+    """The share of right answers by member and kind; all members answer in one batch."""
+    found: dict[str | None, dict[str, float]] = {member: {} for member in members}
+    for kind in dict.fromkeys(p.kind for p in problems):
+        own = [p for p in problems if p.kind == kind]
+        prompts = [engine.prompt(TASKS[kind].answer_prompt(p, "compact"), "compact") for p in own]
+        asked = [(m, i, g) for m in members for i in range(len(own)) for g in range(answers)]
+        requests = [Request(m, prompts[i], (seed * 100_003 + i) * 1_009 + g) for m, i, g in asked]
+        completions = engine.generate(requests, Sampling(temperature, 128, stop_of(kind)))
+        texts = [(TASKS[kind], own[i], c.text) for (_, i, _), c in zip(asked, completions, strict=True)]
+        right = [v.ok for v in judge(referee, texts, "compact")]
+        each = len(right) // len(members)
+        for j, member in enumerate(members):
+            found[member][kind] = sum(right[j * each : (j + 1) * each]) / each
+    return found
+
+
+def valid_shares(engine: TorchEngine, referee: Referee, member: str | None = None, each: int = 100) -> dict[str, float]:
+    """The share of valid proposals by kind, with one reference in the prompt."""
+    ready = solved(referee, programs(FRESH_SEED, 1, 2 * each + 20))
+    rng = stream(FRESH_SEED, "nano", "proposals")
+    found = {}
+    for kind, task in TASKS.items():
+        subjects = [one.drawn.program for one in ready[each : 2 * each]]
+        prompts = [task.proposal_prompt("compact", [ready[i].problem(kind, rng)], subjects[i]) for i in range(len(subjects))]
+        requests = [Request(member, engine.prompt(text, "compact"), i) for i, text in enumerate(prompts)]
+        completions = engine.generate(requests, Sampling(1.0, 192, ("\n\n",)))
+        written = [Written(task, c.text, s) for c, s in zip(completions, subjects, strict=True)]
+        results = validate(referee, written, "compact")
+        found[kind] = sum(isinstance(r, Problem) for r in results) / len(results)
+    return found
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Measure nano.")
+    parser.add_argument("--base", default="nano")
+    parser.add_argument("--each", type=int, default=100)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    engine = TorchEngine(chosen.base, slots=1)
+    with Referee() as referee:
+        found = {
+            "valid proposals": valid_shares(engine, referee, each=chosen.each),
+            "solved, like the corpus": solve_rates(engine, referee, fresh(referee, chosen.each), [None])[None],
+            "solved, held out": solve_rates(engine, referee, heldout(), [None])[None],
+        }
+    if chosen.json:
+        print(json.dumps(found))
+        return
+    for what, rates in found.items():
+        print(f"{what:26}" + "  ".join(f"{kind} {rate:.2f}" for kind, rate in rates.items()))
+
+
+if __name__ == "__main__":
+    main()
