@@ -1,311 +1,270 @@
-"""Everything that can be chosen about a run: one tree of frozen values, read from YAML, checked key by key."""
+"""What a run is told: one tree, read from YAML, checked whole before anything starts.
+
+    config = from_preset("laptop", ["learner.lr=3e-4", "population.teachers=8"])
+    config.learner.lr
+
+Unknown keys, wrong values and near misses are named with their full path.
+"""
 
 from __future__ import annotations
 
-import types
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
-from importlib.resources import files
-from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
 
-import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from lora_evo.errors import LoraEvoError
 from selfplay.learner import LearnRules
 from selfplay.matchmaking import Matching
 from selfplay.ratings import OutcomeRule
-from selfplay.replacement import ReplacementRules
+from selfplay.referee import Limits, Settings
+from selfplay.replacement import Breed, ReplacementRules
 from selfplay.rewards import RewardRules
-from selfplay.tasks import Style
+from selfplay.tasks import Induction, Style, Task, all_tasks, get
+from selfplay.tree import ConfigError, flat, misspelt, near, sentence
+
+Count = Annotated[int, Field(ge=1)]
+Row = BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
+"""One text stands for a row of one: `game.kinds=deduction`."""
+
+MAY_CHANGE = ("steps", "checkpoint", "writers", "referee.workers")
+"""Keys that change nothing of what is played; a run may be resumed with other values of them."""
 
 
-class ConfigError(LoraEvoError):
-    """A key that does not exist, or a value that it cannot have."""
+class Branch(BaseModel):
+    """A part of the tree. Frozen; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
-@dataclass(frozen=True)
-class PopulationConfig:
+class PopulationConfig(Branch):
     """Who plays.
 
     Attributes:
         teachers, students: how many of each.
-        single_agent: one adapter plays both roles; nobody is rated or replaced.
+        single_agent: one adapter, `a0`, plays both roles: no rating, no replacement.
     """
 
-    teachers: int = 4
-    students: int = 4
+    teachers: Count = 4
+    students: Count = 4
     single_agent: bool = False
 
-    def __post_init__(self) -> None:
-        _at_least(self, 1, "teachers", "students")
+    @model_validator(mode="before")
+    @classmethod
+    def _alone(cls, given: Any) -> Any:
+        """A single agent is 1 + 1 without having to say so."""
+        if isinstance(given, Mapping) and given.get("single_agent") is True:
+            return {"teachers": 1, "students": 1, **given}
+        return given
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
         if self.single_agent and (self.teachers, self.students) != (1, 1):
-            raise ValueError(f"teachers and students must be 1 for a single agent, not {self.teachers} and {self.students}")
+            raise ValueError(f"teachers {self.teachers} and students {self.students} must be 1 with single_agent, one adapter")
+        return self
 
 
-@dataclass(frozen=True)
-class LoraConfig:
-    """The members' shape; the same for all, so that they can be bred and served together."""
+class LoraConfig(Branch):
+    """What every member is: rank, alpha, and the layers it adapts (`all-linear`, or the last parts of module names)."""
 
-    rank: int = 8
-    alpha: float = 16
-    targets: str | tuple[str, ...] = "all-linear"
-
-    def __post_init__(self) -> None:
-        _at_least(self, 1, "rank")
+    rank: Count = 8
+    alpha: float = Field(default=16.0, gt=0)
+    targets: Literal["all-linear"] | Annotated[tuple[str, ...], Row] = "all-linear"
 
 
-@dataclass(frozen=True)
-class GameConfig:
-    """One step.
+class GameConfig(Branch):
+    """What a step is made of.
 
     Attributes:
-        kinds: of tasks.
-        examples: of an induction problem; half of them are shown.
-        prompts: of each teacher and kind in a step.
-        proposals: completions of one prompt: the teacher's group.
-        answers: completions to one problem: the student's group, whose share of right ones is rho.
-        references: earlier problems in a teacher's prompt.
-        seeding: proposals of the base for each kind, before the first step, that fill the buffers.
-        buffer: problems kept for each kind.
-        matching, rule, band: see `matchmaking.pairs` and `ratings.outcome`.
+        kinds: task kinds.
+        examples: of an induction problem, half of them hidden.
+        prompts: of each teacher for each kind.
+        proposals: completions of one prompt: a group.
+        answers: of the matched student to each valid problem: a group, whose share of right ones is rho.
+        references: problems shown in a teacher's prompt.
+        seeding: proposals of the base for each kind before the first step; the valid ones fill the buffers.
+        buffer: problems kept of each kind.
+        matching: `even` prefers pairs of equal strength, or `uniform`.
+        rule, band: who wins a match (`ratings.outcome`).
     """
 
-    kinds: tuple[str, ...] = ("deduction", "abduction", "induction")
-    examples: int = 4
-    prompts: int = 1
-    proposals: int = 4
-    answers: int = 8
-    references: int = 1
-    seeding: int = 32
-    buffer: int = 16_384
+    kinds: Annotated[tuple[str, ...], Row] = ("deduction", "abduction", "induction")
+    examples: int = Field(default=4, ge=2, multiple_of=2)
+    prompts: Count = 1
+    proposals: Count = 4
+    answers: Count = 8
+    references: int = Field(default=1, ge=0)
+    seeding: int = Field(default=32, ge=0)
+    buffer: Count = 16_384
     matching: Matching = "even"
     rule: OutcomeRule = "expected"
-    band: float = 0.0
+    band: float = Field(default=0.0, ge=0, lt=1)
 
-    def __post_init__(self) -> None:
-        from selfplay.tasks import all_tasks
+    @field_validator("kinds")
+    @classmethod
+    def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [kind for kind in kinds if kind not in all_tasks()]
+        if unknown or not kinds or len(set(kinds)) < len(kinds):
+            raise ValueError(f"must be different task kinds out of {', '.join(all_tasks())}")
+        return kinds
 
-        _at_least(self, 1, "prompts", "proposals", "answers", "buffer")
-        _at_least(self, 0, "references", "seeding", "band")
-        if self.examples < 2 or self.examples % 2:
-            raise ValueError(f"examples is {self.examples}, it must be even and at least 2")
-        unknown = [kind for kind in self.kinds if kind not in all_tasks()]
-        if unknown or not self.kinds or len(set(self.kinds)) < len(self.kinds):
-            raise ValueError(f"kinds is {list(self.kinds)}, it must name different ones of {', '.join(all_tasks())}")
-
-
-@dataclass(frozen=True)
-class SamplingConfig:
-    """Completions: temperature, and how many tokens they may have."""
-
-    temperature: float = 1.0
-    proposal_tokens: int = 192
-    answer_tokens: int = 128
-
-    def __post_init__(self) -> None:
-        _at_least(self, 1, "proposal_tokens", "answer_tokens")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature is {self.temperature}, it must be above 0, or nothing can be learned")
+    @property
+    def tasks(self) -> dict[str, Task]:
+        """The task kinds, by name."""
+        return {kind: Induction(self.examples) if kind == Induction.name else get(kind) for kind in self.kinds}
 
 
-@dataclass(frozen=True)
-class RefereeConfig:
-    """How programs are run: processes (0: one a core), and whether a machine that cannot shut them in will do."""
+class SamplingConfig(Branch):
+    """How completions are drawn.
 
-    workers: int = 0
+    Attributes:
+        temperature: 1 is what learning assumes least about.
+        prompt_tokens: of a prompt at most: references are left out until it fits; a problem that no student could be shown
+            is invalid.
+        proposal_tokens, answer_tokens: of a completion at most.
+    """
+
+    temperature: float = Field(default=1.0, gt=0)
+    prompt_tokens: Count = 1024
+    proposal_tokens: Count = 192
+    answer_tokens: Count = 128
+
+
+class ArchiveConfig(Branch):
+    """The archive that measures coverage."""
+
+    cells: Count = 512
+
+
+class RefereeConfig(Branch):
+    """How programs are run; see `selfplay.referee.Settings` and `Limits`."""
+
+    workers: Count | None = None
+    hash_seeds: tuple[int, ...] = Settings.hash_seeds
+    cpu_seconds: Count = Limits.cpu_seconds
+    wall_seconds: float = Field(default=Limits.wall_seconds, gt=0)
+    memory_mb: int = Field(default=Limits.memory_mb, ge=64)
     allow_degraded: bool = False
 
-    def __post_init__(self) -> None:
-        _at_least(self, 0, "workers")
+    @property
+    def settings(self) -> Settings:
+        """For the referee."""
+        limits = Limits(cpu_seconds=self.cpu_seconds, wall_seconds=self.wall_seconds, memory_mb=self.memory_mb)
+        return Settings(workers=self.workers, hash_seeds=self.hash_seeds, limits=limits, allow_degraded=self.allow_degraded)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        _ = self.settings
+        return self
 
 
-@dataclass(frozen=True)
-class CheckpointConfig:
-    """Steps between checkpoints, and how many are kept."""
+class CheckpointConfig(Branch):
+    """A checkpoint after every so many steps; the newest are kept."""
 
-    every: int = 1
-    keep: int = 2
-
-    def __post_init__(self) -> None:
-        _at_least(self, 1, "every", "keep")
+    every: Count = 1
+    keep: Count = 2
 
 
-@dataclass(frozen=True)
-class Config:
-    """A run.
+class Config(Branch):
+    """A whole run.
 
     Attributes:
         base: a named base, a folder or a hub id.
-        style: of prompts; null: chat where the base has a chat template, else compact.
-        seed: of everything.
-        steps: in all.
-        device, dtype: of the base.
-        cells: of the archive that measures coverage.
-        writers: `tensorboard`, `wandb`: where the figures of each step go beside the journal.
+        style: of prompts; None: what suits the base.
+        seed: of everything random.
+        steps: to play.
+        device, dtype: of the base; members are float32.
+        sequences: completions the engine writes at one time.
+        writers: where else the figures of each step go.
     """
 
-    base: str = "nano"
+    base: str = Field(default="nano", min_length=1)
     style: Style | None = None
-    seed: int = 0
-    steps: int = 100
+    seed: int = Field(default=0, ge=0)
+    steps: Count = 100
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
-    cells: int = 512
-    writers: tuple[Literal["tensorboard", "wandb"], ...] = ()
-    population: PopulationConfig = field(default_factory=PopulationConfig)
-    lora: LoraConfig = field(default_factory=LoraConfig)
-    game: GameConfig = field(default_factory=GameConfig)
-    sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    rewards: RewardRules = field(default_factory=RewardRules)
-    learner: LearnRules = field(default_factory=LearnRules)
-    replacement: ReplacementRules = field(default_factory=ReplacementRules)
-    referee: RefereeConfig = field(default_factory=RefereeConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    sequences: Count = 512
+    population: PopulationConfig = PopulationConfig()
+    lora: LoraConfig = LoraConfig()
+    game: GameConfig = GameConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    rewards: RewardRules = RewardRules()
+    replacement: ReplacementRules = ReplacementRules()
+    learner: LearnRules = LearnRules()
+    archive: ArchiveConfig = ArchiveConfig()
+    referee: RefereeConfig = RefereeConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    writers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], Row] = ()
 
-    def __post_init__(self) -> None:
-        _at_least(self, 0, "seed", "steps")
-        _at_least(self, 1, "cells")
+    @field_validator("device")
+    @classmethod
+    def _device(cls, device: str) -> str:
+        kind, _, index = device.partition(":")
+        if kind not in ("cpu", "cuda", "mps") or (index and not (kind == "cuda" and index.isdecimal())):
+            raise ValueError("must be cpu, cuda, cuda:0 (or another number) or mps")
+        return device
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for YAML and JSON."""
-        plain: dict[str, Any] = _plain(asdict(self))
-        return plain
+    @field_validator("replacement")
+    @classmethod
+    def _operators(cls, rules: ReplacementRules) -> ReplacementRules:
+        for label, kind in (("mutations", "mutation"), ("crossovers", "crossover")):
+            for breed in getattr(rules, label):
+                _check_operator(breed, label, kind)
+        return replace(rules, mutations=tuple(rules.mutations), crossovers=tuple(rules.crossovers))
+
+    def tree(self) -> dict[str, Any]:
+        """As plain values, whole."""
+        found: dict[str, Any] = self.model_dump(mode="json")
+        return found
+
+    def with_changes(self, **changes: Any) -> Config:
+        """With other top-level values, checked again."""
+        return checked({**self.tree(), **changes})
+
+    @property
+    def digest(self) -> str:
+        """Equal for configurations that play the same game."""
+        kept = {key: value for key, value in flat(self.tree()).items() if not _may_change(key)}
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def from_dict(given: Mapping[str, Any]) -> Config:
-    """A configuration from plain values; what is left out is as by default.
+def checked(tree: Mapping[str, Any], where: str = "") -> Config:
+    """The configuration of a tree of plain values; what is left out takes its default.
+
+    Args:
+        where: a file's name, for messages.
 
     Raises:
-        ConfigError: for an unknown key or a value out of its range; the message names the key.
+        ConfigError: naming every key that is wrong.
     """
-    built: Config = _built(Config, given, "")
-    return built
-
-
-def presets() -> dict[str, dict[str, Any]]:
-    """The presets that come with the package: name -> what they change."""
-    folder = files("selfplay") / "presets"
-    named = {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
-    return {name: yaml.safe_load(named[name].read_text()) or {} for name in sorted(named)}
-
-
-def read(file: Path | None = None, preset: str | None = None, changes: Sequence[str] = ()) -> Config:
-    """A preset, changed by a file, changed by texts such as `learner.lr=0.001`.
-
-    Raises:
-        ConfigError: for an unknown preset, a file that is no YAML mapping, or anything `from_dict` refuses.
-    """
-    given: dict[str, Any] = {}
-    if preset is not None:
-        if preset not in presets():
-            raise ConfigError(f"no preset {preset!r}; there are {', '.join(presets())}")
-        given = presets()[preset]
-    if file is not None:
-        given = _merged(given, _mapping(file))
-    for change in changes:
-        key, equals, text = change.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"--set {change}: not of the form key=value, learner.lr=0.001 say")
-        value: Any = _value(change, text)
-        for part in reversed(key.split(".")):
-            value = {part: value}
-        given = _merged(given, value)
-    return from_dict(given)
-
-
-def differences(a: Config, b: Config) -> list[str]:
-    """The keys in which two configurations differ."""
-    first, second = (_flat(c.as_dict()) for c in (a, b))
-    return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
-
-
-def _built(kind: type, given: Any, where: str) -> Any:
-    from pydantic import TypeAdapter, ValidationError
-
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{where or 'the configuration'} is {given!r}; a mapping of keys to values is needed")
-    known = {f.name: hint for f in fields(kind) for hint in [get_type_hints(kind)[f.name]]}
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        path = f"{where}.{key}" if where else str(key)
-        if key not in known:
-            close = get_close_matches(str(key), known, 1)
-            hint = f"did you mean {path.removesuffix(str(key))}{close[0]}?" if close else f"there are {', '.join(known)}"
-            raise ConfigError(f"{path}: no such key; {hint}")
-        if is_dataclass(known[key]) and isinstance(known[key], type):
-            values[key] = _built(known[key], value, path)
-            continue
-        item = _item(known[key])
-        if is_dataclass(item) and isinstance(value, list | tuple):
-            values[key] = tuple(_built(item, one, f"{path}.{i}") for i, one in enumerate(value))
-            continue
-        if isinstance(value, bool) and known[key] is not bool:
-            raise ConfigError(f"{path} is {str(value).lower()}, which is no {getattr(known[key], '__name__', 'such value')}")
-        try:
-            values[key] = TypeAdapter(known[key]).validate_python((value,) if item is not None and isinstance(value, str) else value)
-        except ValidationError as error:
-            raise ConfigError(f"{path} is {value!r}: {error.errors()[0]['msg'].lower()}") from None
+    label = f"{where}: " if where else ""
+    found = misspelt(Config, tree)
+    if found:
+        raise ConfigError(label + "; ".join(found))
     try:
-        return kind(**values)
-    except ValueError as error:
-        raise ConfigError(f"{where}.{error}" if where else str(error)) from None
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(label + "; ".join(sentence(e) for e in error.errors())) from None
 
 
-def _item(hint: Any) -> Any:
-    """What a row is a row of; None for what is no row. One text may stand for a row of one: `--set game.kinds=deduction`."""
-    return get_args(hint)[0] if get_origin(hint) is tuple else None
+def differences(old: Config, new: Config) -> list[str]:
+    """Keys that differ, as `key: old -> new`, without those that may change."""
+    before, after = flat(old.tree()), flat(new.tree())
+    keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key) and not _may_change(key))
+    return [f"{key}: {before.get(key)!r} -> {after.get(key)!r}" for key in keys]
 
 
-def _mapping(file: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: {error}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{file}: no YAML: {str(error).splitlines()[0]}") from None
-    if found is not None and not isinstance(found, dict):
-        raise ConfigError(f"{file}: holds {type(found).__name__}, a mapping of keys to values is needed")
-    return found or {}
+def _may_change(key: str) -> bool:
+    return any(key == free or key.startswith(free + ".") for free in MAY_CHANGE)
 
 
-def _value(change: str, text: str) -> Any:
-    """YAML, and numbers such as 1e-3, which YAML takes for text."""
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"--set {change}: the value is no YAML") from None
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+def _check_operator(breed: Breed, label: str, kind: str) -> None:
+    from lora_evo.operators import all_operators
 
-
-def _merged(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(a)
-    for key, value in b.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merged(merged[key], value) if both else value
-    return merged
-
-
-def _flat(tree: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _flat(value, f"{where}{key}.") if isinstance(value, Mapping) else {f"{where}{key}": value}
-    return found
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping | types.MappingProxyType):
-        return {key: _plain(v) for key, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-def _at_least(given: Any, least: int, *labels: str) -> None:
-    for label in labels:
-        if getattr(given, label) < least:
-            raise ValueError(f"{label} is {getattr(given, label)}, it must be at least {least}")
+    fitting = [name for name, op in all_operators().items() if op.kind in (kind, "control")]
+    if breed.operator not in fitting:
+        raise ValueError(f"{label}: {breed.operator!r} is no {kind}{near(breed.operator, fitting)}; there are {', '.join(fitting)}")
+    all_operators()[breed.operator].checked(dict(breed.params))
