@@ -91,3 +91,25 @@ def test_the_tiny_llama_is_its_seed(cache: Path) -> None:
     assert weights[0] != weights[1]
     (cache / "tiny-llama-0").rename(cache / "before")
     assert (bases.tiny_llama(0) / "model.safetensors").read_bytes() == weights[0]
+
+
+def test_base_commands(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
+    import json
+
+    from lora_evo_cli.main import main
+
+    assert main(["base", "list", "--json"]) == 0
+    rows = {row["name"]: row["where"] for row in json.loads(capsys.readouterr().out)}
+    assert rows == {"nano": "here", "smollm2-135m": "93 MB away", "tiny-llama": "made at once"}
+    assert main(["base", "fetch", "tiny-llama", "--json"]) == 0
+    assert Path(json.loads(capsys.readouterr().out)["folder"]).is_dir()
+    assert main(["base", "check", "tiny-llama", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["learned"]
+    assert found["layers"] == 14
+    assert found["head_size"] == 16
+    assert main(["base", "fetch", "nonsense"]) == 2
+    assert "there are nano, smollm2-135m, tiny-llama" in capsys.readouterr().err
+    assert main(["base", "fetch", "smollm2-135m"]) == 2
+    assert main(["base", "check", str(cache / "none")]) == 2
+    assert "none" in capsys.readouterr().err

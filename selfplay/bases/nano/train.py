@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -23,8 +23,8 @@ from selfplay.bases.nano.texts import document, programs, solved
 from selfplay.bases.nano.tokenizer import tokenizer
 from selfplay.referee import Referee
 
-PORTION, DOCUMENTS = 300, 1500
-"""Programs drawn at a time, and documents made of them."""
+SIZE = (300, 1500)
+"""Of a portion: programs drawn, and documents made of them."""
 TOKENS = 3072
 """Of a batch, with padding."""
 RATE = 2.5e-3
@@ -39,17 +39,17 @@ Document = tuple[list[int], int]
 _referee: Referee | None = None
 
 
-def portion(seed: int, number: int) -> list[Document]:
+def portion(seed: int, number: int, size: tuple[int, int] = SIZE) -> list[Document]:
     """The documents of one portion, shuffled."""
     global _referee
     if _referee is None:
         _referee = Referee()
         _referee.start()
     texts = tokenizer()
-    found = solved(_referee, programs(seed, number, PORTION))
+    found = solved(_referee, programs(seed, number, size[0]))
     rng = stream(seed, "nano", "documents", str(number))
     made = []
-    for j in range(DOCUMENTS):
+    for j in range(size[1]):
         prompt, completion, _ = document(found, j % len(found), rng)
         head = texts.encode(prompt, add_special_tokens=False)
         tail = texts.encode(completion, add_special_tokens=False)
@@ -57,14 +57,14 @@ def portion(seed: int, number: int) -> list[Document]:
     return [made[j] for j in rng.permutation(len(made))]
 
 
-def portions(seed: int, first: int) -> Iterator[list[Document]]:
+def portions(seed: int, first: int, size: tuple[int, int]) -> Iterator[list[Document]]:
     """From the `first` on, made ahead in a process of their own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        ahead: list[Future[list[Document]]] = [pool.submit(portion, seed, first + i) for i in range(3)]
+        ahead: list[Future[list[Document]]] = [pool.submit(portion, seed, first + i, size) for i in range(3)]
         number = first + 3
         while True:
             yield ahead.pop(0).result()
-            ahead.append(pool.submit(portion, seed, number))
+            ahead.append(pool.submit(portion, seed, number, size))
             number += 1
 
 
@@ -105,8 +105,20 @@ def new_model(seed: int) -> Any:
     return LlamaForCausalLM(config)
 
 
-def train(folder: Path, minutes: float, seed: int, steps: int = 0) -> None:
-    """Train for so many minutes in all (or `steps` batches), going on from what is in the folder."""
+def train(
+    folder: Path,
+    minutes: float,
+    seed: int,
+    steps: int = 0,
+    size: tuple[int, int] = SIZE,
+    watch: Callable[[dict[str, Any]], None] = lambda state: None,
+) -> None:
+    """Train for so many minutes in all (or `steps` batches), going on from what is in the folder.
+
+    Args:
+        size: of a portion.
+        watch: called with the state after each portion, when it has been saved.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     model = new_model(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.05)
@@ -118,7 +130,7 @@ def train(folder: Path, minutes: float, seed: int, steps: int = 0) -> None:
         state = saved["state"]
     end, saved_at, before = minutes * 60, time.monotonic(), state["seconds"]
     start, losses = time.monotonic(), []
-    for documents in portions(seed, state["portion"]):
+    for documents in portions(seed, state["portion"], size):
         for batch in batches(documents, seed, state["portion"]):
             share = state["step"] / steps if steps else state["seconds"] / end
             for group in optimizer.param_groups:
@@ -137,9 +149,10 @@ def train(folder: Path, minutes: float, seed: int, steps: int = 0) -> None:
             flush=True,
         )
         losses = []
-        if over or time.monotonic() - saved_at > 120:
+        if over or steps or time.monotonic() - saved_at > 120:
             save(folder, model, optimizer, state)
             saved_at = time.monotonic()
+        watch(state)
         if over:
             return
 
