@@ -1,4 +1,4 @@
-"""`lora-evo selfplay`: the game. Here: the simulation of its rules."""
+"""`lora-evo selfplay`: the game, and the simulation of its rules."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 from typing import Annotated, Any
 
 import typer
+
+from lora_evo_cli import game, report_page
 
 app = typer.Typer(name="selfplay", no_args_is_help=True, help="Co-evolve a population of adapters.")
 
@@ -57,6 +59,10 @@ def simulate(
         typer.echo(json.dumps(found))
     else:
         _print(found)
+
+
+game.register(app)
+report_page.register(app)
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -6,12 +6,15 @@ state.json. A process that is killed leaves at most a folder with a dot in front
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 import lora_evo
 from lora_evo.errors import LoraEvoError
@@ -62,9 +65,10 @@ def save(folder: Path, table: Table, state: State, journal_bytes: int) -> Path:
         shutil.rmtree(wanted, ignore_errors=True)  # of a run that went on from an older one
         os.rename(partial, wanted)
         _sync(folder)
-    except OSError:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
+        number, said = getattr(error, "errno", None) or errno.EIO, getattr(error, "strerror", None) or str(error)
+        raise OSError(number, said, str(wanted)) from error
     for old in _whole(folder)[: -table.config.checkpoint.keep]:
         shutil.rmtree(old, ignore_errors=True)
     return wanted

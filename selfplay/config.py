@@ -127,7 +127,7 @@ class SamplingConfig(Branch):
     """
 
     temperature: float = Field(default=1.0, gt=0)
-    prompt_tokens: Count = 1024
+    prompt_tokens: Count = 768
     proposal_tokens: Count = 192
     answer_tokens: Count = 128
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from selfplay.accounting import Cost, Ledger
 from selfplay.config import Config, checked
 from selfplay.events import Event, costs
+from selfplay.journal import read
 from selfplay.ratings import Rating, updated
 
 
@@ -84,3 +86,12 @@ def _rate(tally: _Tally, seen: list[Event]) -> None:
 
 def _of(seen: list[Event], kind: str) -> list[Event]:
     return [event for event in seen if event["event"] == kind]
+
+
+def last_summary(path: Path) -> Event:
+    """The last `step` event of a journal; empty if no step was played."""
+    found: Event = {}
+    for event in read(path):
+        if event["event"] == "step":
+            found = event
+    return {key: value for key, value in found.items() if key != "event"}

@@ -120,7 +120,7 @@ def resumed(folder: Path, steps: int | None = None) -> Iterator[Run]:
             raise RunError(f"{folder} has played {saved.step} steps; --steps {steps} is behind it")
         given = given.with_changes(steps=steps)
     with seated(given) as table:
-        _check_base(given, saved, table.engine)
+        check_base(given, saved, table.engine)
         state = checkpoint.load(newest, table)
         with _opened(folder, table, state) as run:
             if steps is not None:
@@ -128,17 +128,6 @@ def resumed(folder: Path, steps: int | None = None) -> Iterator[Run]:
             run.journal.truncate(saved.journal_bytes)
             _forget_timings(folder / "timings.jsonl", saved.step)
             yield run
-
-
-@contextmanager
-def restored(folder: Path) -> Iterator[tuple[Table, State]]:
-    """A run's table and newest state, to look at; nothing of the run is changed."""
-    newest = checkpoint.latest(folder)
-    saved = checkpoint.read(newest)
-    given = read_config(folder).with_changes(writers=())
-    with seated(given) as table:
-        _check_base(given, saved, table.engine)
-        yield table, checkpoint.load(newest, table)
 
 
 def play(run: Run, watcher: Watcher) -> None:
@@ -216,7 +205,8 @@ def _check_free(folder: Path) -> None:
         raise RunError(f"{folder} exists{hint}")
 
 
-def _check_base(given: Config, saved: checkpoint.Saved, engine: TorchEngine) -> None:
+def check_base(given: Config, saved: checkpoint.Saved, engine: TorchEngine) -> None:
+    """See that a checkpoint was taken on this base."""
     if saved.base_digest != engine.base_digest:
         raise RunError(
             f"{given.base} is not the base this run was played on: its weights have the digest {engine.base_digest[:12]}..., "
