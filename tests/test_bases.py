@@ -63,7 +63,7 @@ def test_an_unwritable_cache_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_names_and_paths() -> None:
-    assert bases.names() == [NAME, "tiny-llama"]
+    assert bases.names() == ["nano", NAME, "tiny-llama"]
     assert bases.resolve("Qwen/Qwen2.5-Coder-7B") == "Qwen/Qwen2.5-Coder-7B"
     assert bases.resolve("./folder") == "./folder"
     with pytest.raises(bases.BaseError, match=NAME):
