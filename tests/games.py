@@ -1,0 +1,80 @@
+"""Small games for tests: a base, a configuration, real processes, and what a run leaves behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from selfplay import presets
+from selfplay.bases import TINY, names
+from selfplay.config import Config
+from selfplay.events import Event
+from selfplay.runs import begun, play
+
+BASE = os.environ.get("LORA_EVO_TEST_BASE") or ("nano" if "nano" in names() else TINY)
+"""A base that proposes some valid problems, where there is one."""
+
+SMALL = (
+    "population.teachers=2", "population.students=2", "game.proposals=3", "game.answers=3", "game.seeding=6",
+    "replacement.every=2", "replacement.grace=0", "archive.cells=16", "referee.workers=2",
+)  # fmt: skip
+TINIEST = (
+    f"base={TINY}", *SMALL, "game.kinds=[deduction]", "sampling.proposal_tokens=12", "sampling.answer_tokens=8", "lora.rank=2",
+)  # fmt: skip
+
+
+class Silent:
+    """A watcher that says nothing, and remembers."""
+
+    def __init__(self) -> None:
+        self.phases: list[tuple[int, str]] = []
+        self.steps: list[Event] = []
+
+    def phase(self, step: int, name: str) -> None:
+        self.phases.append((step, name))
+
+    def played(self, step: Event, seconds: object) -> None:
+        self.steps.append(step)
+
+
+def small(*changes: str, base: str = BASE) -> Config:
+    """A game of two and two on a base."""
+    return presets.preset("laptop", [f"base={base}", *SMALL, *changes])
+
+
+def tiniest(*changes: str) -> Config:
+    """A game on random weights that takes a fraction of a second a step."""
+    return presets.preset("laptop", [*TINIEST, *changes])
+
+
+def played(folder: Path, config: Config) -> Path:
+    """A run from beginning to end."""
+    with begun(config, folder) as run:
+        play(run, Silent())
+    return folder
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """A command line of the game."""
+    return [sys.executable, "-m", "lora_evo_cli.main", "selfplay", *map(str, arguments)]
+
+
+def run_command(folder: Path, *changes: str) -> list[str]:
+    """The command line that begins a tiniest game."""
+    return command("run", "-o", folder, *(word for change in (*TINIEST, *changes) for word in ("--set", change)))
+
+
+def environment() -> dict[str, str]:
+    """One thread, no network."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def called(arguments: list[str], **how: object) -> subprocess.CompletedProcess[str]:
+    """A command that is waited for."""
+    return subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=300, **how)  # type: ignore[call-overload,no-any-return]
+
+
+def left(folder: Path) -> dict[str, bytes]:
+    """All files of a run that must be the same in every run of its configuration: path -> bytes."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in ("timings.jsonl", "report.html")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.suffix != ".npz"}
