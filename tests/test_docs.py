@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/new-operator.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/new-operator.md", "docs/engine.md"])
 def test_python_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hand_folder(tmp_path / "lora-a", 1)
     hand_folder(tmp_path / "lora-b", 2)

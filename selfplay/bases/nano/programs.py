@@ -109,9 +109,10 @@ class Drawn:
 
 
 def draw(rng: np.random.Generator, steps: int, inputs: int = 8, longer: int = 0) -> Drawn:
-    """A program of so many steps with so many different inputs (fewer where chance gives no more).
+    """A program of so many steps, none: it gives back what it gets.
 
     Args:
+        inputs: different ones to draw for it; fewer where chance gives no more.
         longer: how much longer lists and texts are than usual.
     """
     kind = start = str(rng.choice(KINDS, p=(0.2, 0.3, 0.25, 0.1, 0.08, 0.07)))
@@ -138,8 +139,8 @@ def draw(rng: np.random.Generator, steps: int, inputs: int = 8, longer: int = 0)
         first = value(start, rng, longer)
         values = (first, int(rng.integers(0, 10))) if number else (first,)
         given.setdefault(repr(values), values)
-    program = "\n    ".join([head, *lines]) + "\n"
-    return Drawn(program, tuple(given.values())[:inputs], " then ".join(words), steps)
+    program = "\n    ".join([head, *(lines or [f"return {name}"])]) + "\n"
+    return Drawn(program, tuple(given.values())[:inputs], " then ".join(words) or "same", steps)
 
 
 def value(kind: str, rng: np.random.Generator, longer: int = 0) -> Any:

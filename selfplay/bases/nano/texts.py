@@ -15,8 +15,8 @@ from selfplay.tasks import Abduction, Deduction, Induction, Problem, Task, wordi
 
 EXAMPLES = 4
 TASKS: dict[str, Task] = {"deduction": Deduction(), "abduction": Abduction(), "induction": Induction(EXAMPLES)}
-STEPS = (0.36, 0.36, 0.2, 0.08)
-"""Shares of programs with one, two, three and four steps."""
+STEPS = (0.02, 0.36, 0.34, 0.2, 0.08)
+"""Shares of programs with none (they give back what they get), one, two, three and four steps."""
 LONGEST = 60
 """Characters of an output."""
 VAGUE = 0.25
@@ -56,7 +56,7 @@ def solved(referee: Referee, drawn: Sequence[Drawn]) -> list[Solved]:
 def programs(seed: int, number: int, count: int, steps: Sequence[float] = STEPS, longer: int = 0) -> list[Drawn]:
     """The `number`-th portion of the endless row of programs that a seed stands for."""
     rng = stream(seed, "nano", "programs", str(number))
-    sizes = rng.choice(np.arange(1, len(steps) + 1), count, p=steps)
+    sizes = rng.choice(np.arange(len(steps)), count, p=steps)
     return [draw(rng, int(size), longer=longer) for size in sizes]
 
 
@@ -80,11 +80,11 @@ def proposal(problem: Problem, references: Sequence[Problem]) -> tuple[str, str]
     return prompt, f"{problem.program}{lines}\n"
 
 
-def document(found: Sequence[Solved], i: int, rng: np.random.Generator) -> tuple[str, str, float]:
-    """A text about the i-th program: prompt, completion, and how much the prompt's tokens weigh."""
-    kind = str(rng.choice(list(TASKS), p=(0.45, 0.3, 0.25)))
+def document(found: Sequence[Solved], i: int, rng: np.random.Generator, proposals: float) -> tuple[str, str]:
+    """A text about the i-th program, prompt and completion; a share of them are proposals."""
+    kind = str(rng.choice(list(TASKS), p=(0.5, 0.3, 0.2)))
     problem = found[i].problem(kind, rng)
-    if rng.random() > 0.2:
-        return (*question(problem), 0.1)
+    if rng.random() >= proposals:
+        return question(problem)
     others = [found[j].problem(kind, rng) for j in rng.permutation(len(found))[: int(rng.integers(0, 3))] if j != i]
-    return (*proposal(problem, others), 0.1)
+    return proposal(problem, others)

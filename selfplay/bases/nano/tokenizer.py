@@ -36,7 +36,7 @@ CODE = (
 def words() -> list[str]:
     """Words of messages, with the space before them."""
     said = {word for steps in STEPS.values() for _, text in steps for word in text.split() if word.isalpha() and len(word) > 1}
-    return sorted(f" {word}" for word in {*said, "then", "some"})
+    return sorted(f" {word}" for word in {*said, "then", "some", "same"})
 
 
 def pieces() -> list[str]:

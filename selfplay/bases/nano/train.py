@@ -19,18 +19,23 @@ import torch
 from torch import Tensor
 
 from lora_evo.seeding import stream
-from selfplay.bases.nano.texts import document, programs, solved
+from selfplay.bases.nano.texts import STEPS, document, programs, solved
 from selfplay.bases.nano.tokenizer import tokenizer
 from selfplay.referee import Referee
 
 SIZE = (300, 1500)
 """Of a portion: programs drawn, and documents made of them."""
-TOKENS = 3072
+LESSONS = ((12, (0.4, 0.6), 0.0), (40, (0.1, 0.65, 0.25), 0.1))
+"""The first portions are easier, as copying has to be learned first: (up to which portion, shares of steps, of proposals)."""
+PROPOSALS = 0.2
+TOKENS = 2048
 """Of a batch, with padding."""
-RATE = 2.5e-3
+RATE = 1.5e-3
+PROMPT = 0.2
+"""Weight of a prompt's tokens; the point is to answer."""
 SIZES: dict[str, Any] = {
     "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 5, "num_attention_heads": 6, "num_key_value_heads": 3,
-    "head_dim": 32, "max_position_embeddings": 1024, "tie_word_embeddings": True, "rope_theta": 10_000.0,
+    "head_dim": 32, "max_position_embeddings": 1024, "tie_word_embeddings": True, "initializer_range": 0.05,
 }  # fmt: skip
 
 Document = tuple[list[int], int]
@@ -46,11 +51,12 @@ def portion(seed: int, number: int, size: tuple[int, int] = SIZE) -> list[Docume
         _referee = Referee()
         _referee.start()
     texts = tokenizer()
-    found = solved(_referee, programs(seed, number, size[0]))
+    steps, proposals = next(((steps, share) for last, steps, share in LESSONS if number < last), (STEPS, PROPOSALS))
+    found = solved(_referee, programs(seed, number, size[0], steps))
     rng = stream(seed, "nano", "documents", str(number))
     made = []
     for j in range(size[1]):
-        prompt, completion, _ = document(found, j % len(found), rng)
+        prompt, completion = document(found, j % len(found), rng, proposals)
         head = texts.encode(prompt, add_special_tokens=False)
         tail = texts.encode(completion, add_special_tokens=False)
         made.append(([texts.bos_token_id, *head, *tail, texts.eos_token_id], len(head) + 1))
@@ -79,8 +85,8 @@ def batches(documents: list[Document], seed: int, number: int) -> Iterator[list[
         yield made[int(i)]
 
 
-def loss_of(model: Any, batch: list[Document], prompt_weight: float = 0.1) -> Tensor:
-    """Mean loss a token; a prompt's tokens weigh less, as the point is to answer."""
+def loss_of(model: Any, batch: list[Document], prompt_weight: float = PROMPT) -> Tensor:
+    """Mean loss a token; a prompt's tokens weigh less."""
     width = max(len(ids) for ids, _ in batch)
     ids, weight = torch.zeros(len(batch), width, dtype=torch.long), torch.zeros(len(batch), width)
     for row, (tokens, head) in enumerate(batch):
@@ -102,7 +108,7 @@ def new_model(seed: int) -> Any:
         **SIZES,
     )  # fmt: skip
     torch.manual_seed(seed)
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(config)  # its initializer_range is part of SIZES
 
 
 def train(
