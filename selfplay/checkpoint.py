@@ -62,15 +62,18 @@ def save(folder: Path, table: Table, state: State, journal_bytes: int) -> Path:
         _write(partial, table, state, journal_bytes)
         for path in (*partial.rglob("*"), partial):
             _sync(path)
-        shutil.rmtree(wanted, ignore_errors=True)  # of a run that went on from an older one
+        _remove(wanted)  # half of one, if anything
         os.rename(partial, wanted)
         _sync(folder)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
         number, said = getattr(error, "errno", None) or errno.EIO, getattr(error, "strerror", None) or str(error)
         raise OSError(number, said, str(wanted)) from error
-    for old in _whole(folder)[: -table.config.checkpoint.keep]:
-        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    kept = _whole(folder)[-table.config.checkpoint.keep :]
+    for other in (*folder.glob("step-*"), *folder.glob(".step-*")):
+        if other not in kept:
+            _remove(other)
     return wanted
 
 
@@ -141,6 +144,15 @@ def _write(partial: Path, table: Table, state: State, journal_bytes: int) -> Non
 def _whole(folder: Path) -> list[Path]:
     """Whole checkpoints, oldest first."""
     return sorted(path for path in folder.glob("step-*") if (path / "state.json").is_file())
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder; half of it never stands under its name."""
+    hidden = path if path.name.startswith(".") else path.with_name(f".{path.name}.old")
+    if path.exists() and hidden != path:
+        shutil.rmtree(hidden, ignore_errors=True)
+        os.rename(path, hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from selfplay import presets
 from selfplay.bases import TINY, names
 from selfplay.config import Config
@@ -19,7 +21,8 @@ SMALL = (
     "replacement.every=2", "replacement.grace=0", "archive.cells=16", "referee.workers=2",
 )  # fmt: skip
 TINIEST = (
-    f"base={TINY}", *SMALL, "game.kinds=[deduction]", "sampling.proposal_tokens=12", "sampling.answer_tokens=8", "lora.rank=2",
+    f"base={BASE}", "style=compact", *SMALL, "game.kinds=[deduction]", "sampling.proposal_tokens=64", "sampling.answer_tokens=8",
+    "lora.rank=2",
 )  # fmt: skip
 
 
@@ -43,7 +46,7 @@ def small(*changes: str, base: str = BASE) -> Config:
 
 
 def tiniest(*changes: str) -> Config:
-    """A game on random weights that takes a fraction of a second a step."""
+    """A game of one kind that takes a second a step."""
     return presets.preset("laptop", [*TINIEST, *changes])
 
 
@@ -77,4 +80,12 @@ def called(arguments: list[str], **how: object) -> subprocess.CompletedProcess[s
 def left(folder: Path) -> dict[str, bytes]:
     """All files of a run that must be the same in every run of its configuration: path -> bytes."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in ("timings.jsonl", "report.html")]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.suffix != ".npz"}
+    return {str(path.relative_to(folder)): _bytes(path) for path in files}
+
+
+def _bytes(path: Path) -> bytes:
+    """A file's; of the arrays in it, where the format keeps the time of day beside them."""
+    if path.suffix != ".npz":
+        return path.read_bytes()
+    with np.load(path) as arrays:
+        return b"".join(name.encode() + arrays[name].tobytes() for name in arrays)

@@ -135,7 +135,7 @@ def test_the_same_configuration_is_the_same_run_and_another_seed_is_not(tmp_path
 
 
 def test_a_game_without_any_problem_goes_on(tmp_path):
-    folder = played(tmp_path / "run", tiniest("steps=3"))
+    folder = played(tmp_path / "run", tiniest(f"base={TINY}", "steps=3"))
     events = list(journal.read(folder / "journal.jsonl"))
     assert b"NaN" not in (folder / "journal.jsonl").read_bytes()
     assert [s["solve_rate"] for s in of(events, "step")] == [None] * 3
