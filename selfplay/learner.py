@@ -19,6 +19,9 @@ from selfplay.advantages import Variant
 from selfplay.engines.rows import Batch, Group, batch_of, batches, groups_of
 from selfplay.engines.torch_engine import TorchEngine
 from selfplay.losses import Normalise, clipped, importance, k3, surrogate, token_weights
+from selfplay.updates import LiveSamples, Sample, Tally, Update, summed_up
+
+__all__ = ["LearnRules", "Learner", "Sample", "Update"]
 
 NORMALISE: dict[Variant, Normalise] = {"grpo": "sequence", "dr_grpo": "constant", "reinforce_pp_baseline": "token"}
 
@@ -75,57 +78,6 @@ class LearnRules:
                 raise ValueError(f"{label} is {getattr(self, label)}, it must be 0 or more and below 1")
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A completion and what it was worth.
-
-    Attributes:
-        member: who wrote it and learns from it.
-        prompt, tokens: ids, as the engine read and wrote them.
-        logprobs: the engine's, at the sampling temperature.
-        advantage: 0 for a sample without a signal; it still counts in the denominators.
-        truncated: whether it was cut off.
-    """
-
-    member: str
-    prompt: tuple[int, ...]
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    advantage: float
-    truncated: bool = False
-
-
-@dataclass(frozen=True)
-class Update:
-    """What an update did to a member.
-
-    Attributes:
-        loss: of the last epoch, before its step; 0 is normal at ratio 1, and says nothing.
-        grad_norm: before clipping.
-        entropy: nats a token, estimated by what was sampled.
-        kl: from the base, k3, nats a token; 0 where it is not computed.
-        ratio: smallest, mean and largest trainer / sampler probability of a token, uncorrected.
-        mismatch: mean absolute difference of the trainer's and the sampler's log-probabilities.
-        clipped: share of tokens whose gradient the clipping took, in the last epoch.
-        truncated: share of completions that were cut off.
-        trained_tokens: tokens of completions that went through the update.
-        lr: used.
-        skipped: why nothing was learned; empty if something was.
-    """
-
-    loss: float = 0.0
-    grad_norm: float = 0.0
-    entropy: float = 0.0
-    kl: float = 0.0
-    ratio: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    mismatch: float = 0.0
-    clipped: float = 0.0
-    truncated: float = 0.0
-    trained_tokens: int = 0
-    lr: float = 0.0
-    skipped: str = ""
-
-
 class Learner:
     """Adam over the bank's rows.
 
@@ -154,7 +106,7 @@ class Learner:
         weights = self._weights(samples, mine)
         live = [i for i, w in enumerate(weights) if w and (samples[i].advantage or self.rules.kl)]
         learned = self._learn(samples, weights, live) if live else {}
-        return {member: _update(samples, own, weights, learned.get(member)) for member, own in mine.items()}
+        return {member: summed_up(samples, own, weights, learned.get(member)) for member, own in mine.items()}
 
     def forget(self, name: str) -> None:
         """Let a member's optimizer start anew, warm-up included."""
@@ -189,14 +141,14 @@ class Learner:
         slots = [self.bank.slot(samples[i].member) for i in live]
         groups = groups_of(slots, [samples[i].prompt for i in live], [samples[i].tokens for i in live], self.rules.tokens_per_batch)
         todo = [(part, batch_of(part, self.engine.device)) for part in batches(groups, self.rules.tokens_per_batch)]
-        data = _Data.of([samples[i] for i in live], [weights[i] for i in live], slots, self.engine.device)
+        data = LiveSamples.of([samples[i] for i in live], [weights[i] for i in live], slots, self.engine.device)
         old: list[Tensor | None] = [None] * len(todo)
         if self.rules.checkpointing:
             self.engine.model.gradient_checkpointing_enable({"use_reentrant": False})
             self.engine.model.train()  # without dropout it changes nothing but this
         for _ in range(self.rules.epochs):
             self.bank.grads.zero_()
-            tally = _Tally(len(self.bank.weights), self.engine.device)
+            tally = Tally(len(self.bank.weights), self.engine.device)
             for i, (part, batch) in enumerate(todo):
                 old[i] = self._pass(part, batch, data, old[i], tally)
             figures = {member: tally.of(self.bank.slot(member)) for member in dict.fromkeys(samples[i].member for i in live)}
@@ -205,7 +157,7 @@ class Learner:
         self.engine.model.eval()
         return figures
 
-    def _pass(self, part: Sequence[Group], batch: Batch, data: _Data, old: Tensor | None, tally: _Tally) -> Tensor:
+    def _pass(self, part: Sequence[Group], batch: Batch, data: LiveSamples, old: Tensor | None, tally: Tally) -> Tensor:
         """Forward and backward over one batch; the log-probabilities before the first step."""
         rules, slots = self.rules, [group.slot for group in part]
         advantage, weight, slot = (t[batch.indices] for t in (data.advantages, data.weights, data.slots))
@@ -250,86 +202,3 @@ class Learner:
         spread = (second / (1 - rules.beta2**count)).sqrt_().add_(rules.epsilon)
         self.bank.weights[slot].addcdiv_(first, spread, value=-lr / (1 - rules.beta1**count))
         return {"grad_norm": norm, "lr": lr}
-
-
-@dataclass(frozen=True)
-class _Data:
-    """What the loss needs of the live samples, by their index."""
-
-    advantages: Tensor
-    weights: Tensor
-    slots: Tensor
-    starts: Tensor
-    logprobs: Tensor
-
-    @staticmethod
-    def of(samples: Sequence[Sample], weights: Sequence[float], slots: Sequence[int], device: str) -> _Data:
-        lengths = torch.tensor([len(s.tokens) for s in samples])
-        columns = (
-            torch.tensor([s.advantage for s in samples]),
-            torch.tensor(weights),
-            torch.tensor(slots),
-            lengths.cumsum(0) - lengths,
-            torch.tensor([lp for s in samples for lp in s.logprobs]),
-        )
-        return _Data(*(column.to(device) for column in columns))
-
-    def logprobs_of(self, batch: Batch) -> Tensor:
-        """The sampler's, of the batch's targets: completions lie whole and in order in it."""
-        new = torch.ones_like(batch.indices, dtype=torch.bool)
-        new[1:] = batch.indices[1:] != batch.indices[:-1]
-        places = torch.arange(len(batch.indices), device=new.device)
-        begun = torch.where(new, places, 0).cummax(0).values
-        return self.logprobs[self.starts[batch.indices] + places - begun]
-
-
-class _Tally:
-    """Sums over tokens, by slot."""
-
-    def __init__(self, slots: int, device: str) -> None:
-        self.sums = {name: torch.zeros(slots, dtype=torch.float64, device=device) for name in _SUMMED}
-        self.low = torch.zeros(slots, dtype=torch.float64, device=device)
-        self.high = torch.zeros(slots, dtype=torch.float64, device=device)
-
-    def add(self, slot: Tensor, *, log_ratio: Tensor, **columns: Tensor) -> None:
-        columns |= {"ratio": log_ratio.exp(), "mismatch": log_ratio.abs()}
-        for name, column in columns.items():
-            self.sums[name].index_add_(0, slot, column.detach().double())
-        self.low.scatter_reduce_(0, slot, log_ratio.double(), "amin")
-        self.high.scatter_reduce_(0, slot, log_ratio.double(), "amax")
-
-    def of(self, slot: int) -> dict[str, float]:
-        tokens = float(self.sums["tokens"][slot])
-        means = {name: float(sums[slot]) / tokens for name, sums in self.sums.items()}
-        return means | {
-            "loss": float(self.sums["loss"][slot]),
-            "tokens": tokens,
-            "low": float(self.low[slot].exp()),
-            "high": float(self.high[slot].exp()),
-        }
-
-
-_SUMMED = ("loss", "tokens", "kl", "clipped", "ratio", "mismatch")
-
-
-def _update(samples: Sequence[Sample], own: Sequence[int], weights: Sequence[float], figures: dict[str, float] | None) -> Update:
-    logprobs = [lp for i in own for lp in samples[i].logprobs]
-    entropy = -sum(logprobs) / max(len(logprobs), 1)
-    truncated = sum(samples[i].truncated for i in own) / len(own)
-    if figures is None:
-        kept = any(weights[i] for i in own)
-        skipped = "no group had both good and bad" if kept else "every completion was cut off"
-        return Update(entropy=entropy, truncated=truncated, skipped=skipped)
-    return Update(
-        loss=figures["loss"],
-        grad_norm=figures["grad_norm"],
-        entropy=entropy,
-        kl=figures["kl"],
-        ratio=(figures["low"], figures["ratio"], figures["high"]),
-        mismatch=figures["mismatch"],
-        clipped=figures["clipped"],
-        truncated=truncated,
-        trained_tokens=int(figures["tokens"]),
-        lr=figures["lr"],
-        skipped="" if figures["lr"] > 0 else "the gradient was not finite",
-    )

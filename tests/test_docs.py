@@ -10,6 +10,7 @@ from adapters import hand_folder
 
 import lora_evo as le
 from lora_evo.operators import OPERATORS
+from selfplay.engines.torch_engine import TorchEngine
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -21,6 +22,10 @@ def test_python_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.Monk
     hand_folder(tmp_path / "lora-b", 2)
     monkeypatch.chdir(tmp_path)
     a, b = le.load("lora-a"), le.load("lora-b")
+    if page == "README.md":
+        engine = TorchEngine("nano", slots=1)
+        engine.fresh("s0", 0)
+        le.save(engine.adapter("s0"), "student")
     path = next(iter(a.modules))
     (A1, B1, scale1), (A2, B2, scale2) = a.modules[path], b.modules[path]
     names = {"path": path, "A1": A1, "B1": B1, "scale1": scale1, "A2": A2, "B2": B2, "scale2": scale2}
