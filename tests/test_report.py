@@ -236,6 +236,14 @@ def test_beyond_the_limit_problems_are_thinned_evenly():
     assert not Problems(limit=0).rows(1)
 
 
+def test_a_run_that_was_resumed_has_not_ended(tmp_path, summary):
+    assert summary["run"]["ended"] is False
+    events = [event for event in small() if event["step"] < 3]
+    ended = [*events, {"event": "end", "step": 2}]
+    assert summarised(journals.write(tmp_path / "a", ended))["run"]["ended"] is True
+    assert summarised(journals.write(tmp_path / "b", [*ended, {**events[-1], "step": 3}]))["run"]["ended"] is False
+
+
 def test_long_texts_are_cut():
     held = Problems()
     held.proposal(proposal(1, "a", "deduction", "s0", "ok", 1.0, 0.0, text="x" * (LONGEST + 1234)))
@@ -412,7 +420,9 @@ def test_lineage_shows_operator_and_kept_energy(browser, pages):
     browser.show(pages["small"])
     assert browser.look("document.querySelectorAll('.life').length") == 4
     assert browser.look("document.querySelectorAll('.edge').length") == 1
-    assert "gaussian 90%" in browser.look("document.querySelector('.edge').closest('svg').textContent")
+    text = browser.look("document.querySelector('.edge').closest('svg').textContent")
+    assert "s2 90%" in text
+    assert "gaussian" in text
 
 
 def test_lines_can_be_smoothed(browser, pages):

@@ -52,11 +52,11 @@ function ticks(low, high, count) {
   return found;
 }
 
-function range(values, share, free) {
+function range(values, share, floor) {
   let low = Infinity, high = -Infinity;
   for (const value of values) if (value !== null && value !== undefined) { low = Math.min(low, value); high = Math.max(high, value); }
   if (low > high) return null;
-  if (share || (!free && low >= 0 && low < 0.6 * high)) low = 0;
+  if (share || (floor !== "free" && low >= 0 && (floor === "zero" || low < 0.6 * high))) low = 0;
   if (share) return [0, high > 0.6 ? 1 : Math.max(high * 1.1, 0.01)];
   if (low === high) return low === 0 ? [0, 1] : [low - Math.abs(low) * 0.1, high + Math.abs(high) * 0.1];
   return [low === 0 ? 0 : low - (high - low) * 0.06, high + (high - low) * 0.06];
@@ -169,7 +169,7 @@ function lineChart(parent, spec) {
 
 function drawLines(width, spec, all) {
   const series = all.map((one) => ({ ...one, x: one.x || spec.x, y: smoothed(one.y), low: smoothed(one.low), high: smoothed(one.high) }));
-  const y = range(series.flatMap((one) => [...one.y, ...(one.low || []), ...(one.high || [])]), spec.share, spec.free);
+  const y = range(series.flatMap((one) => [...one.y, ...(one.low || []), ...(one.high || [])]), spec.share, spec.floor);
   const x = range(series.flatMap((one) => [one.x[0], one.x[one.x.length - 1]]));
   if (!y || !x) return null;
   const ends = [Math.min(...series.map((one) => one.x[0])), Math.max(...series.map((one) => one.x[one.x.length - 1]))];

@@ -132,7 +132,7 @@ function answerTable(answers) {
   if (!answers.length) return el("p", { class: "nothing" }, "Nobody was asked.");
   const head = el("tr", {}, el("th", { class: "number" }, "times"), el("th", {}, "verdict"), el("th", { class: "number" }, "reward"), el("th", {}, "text"));
   const rows = answers.map(([text, status, reason, reward, times]) => el("tr", {}, el("td", { class: "number" }, times),
-    el("td", {}, chip(status, status === "ok"), reason ? el("div", {}, visible(reason)) : null), el("td", { class: "number" }, short(reward)), el("td", {}, el("pre", {}, visible(text)))));
+    el("td", {}, chip(status, status === "ok")), el("td", { class: "number" }, short(reward)), el("td", {}, el("pre", {}, visible(text)), reason ? el("div", { class: "why" }, visible(reason)) : null)));
   return el("div", { class: "scroll" }, el("table", { class: "answers" }, el("thead", {}, head), el("tbody", {}, ...rows)));
 }
 

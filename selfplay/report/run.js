@@ -16,7 +16,7 @@ function unfold(life, name) {
 }
 
 function one(parent, title, note, name, ylabel, share) {
-  lineChart(parent, { ...stepped, title, note, ylabel, share, series: lines[name] ? [{ name: title, color: color(0), y: lines[name] }] : [] });
+  lineChart(parent, { ...stepped, title, note, ylabel, share, floor: "zero", series: lines[name] ? [{ name: title, color: color(0), y: lines[name] }] : [] });
 }
 
 // A place in the population, by all who held it.
@@ -54,22 +54,22 @@ function people() {
       const k = m.place - first;
       return { name: `place ${m.place}`, label: m.name, group: place(m), color: color(k), dash: k >= PALETTE ? "6 3" : null, y: mu, low: at(-1), high: at(1) };
     });
-    lineChart(grid, { ...stepped, title: `Ratings of ${role}s`, note: "TrueSkill: μ, and the band from μ − σ to μ + σ", ylabel: "rating", series, free: true, height: 300 });
+    lineChart(grid, { ...stepped, title: `Ratings of ${role}s`, note: "TrueSkill: μ, and the band from μ − σ to μ + σ", ylabel: "rating", series, floor: "free", height: Math.max(240, Math.min(420, 36 * data.pairs.teachers.length + 40)) });
   }
-  const met = data.pairs;
+  const met = data.pairs, most = Math.max(0, ...met.solve.flat().map((v) => v || 0)), high = [0.25, 0.5, 1].find((v) => v >= most);
   heatMap(grid, { title: "Solve rate of each pair", note: "right answers of the student to problems of the teacher, over the whole run", rows: met.teachers, columns: met.students, values: met.solve,
     xlabel: "student", ylabel: "teacher",
-    key: el("div", { class: "key" }, "0%", el("span", { class: "scale" }), "100%", el("span", { class: "swatch", color: "var(--grid)" }), "no problem between them"),
+    high, key: el("div", { class: "key" }, "0%", el("span", { class: "scale" }), percent(high), el("span", { class: "swatch", color: "var(--grid)" }), "no problem between them"),
     tell: (i, j) => [`${met.teachers[i]} → ${met.students[j]}`, [["", "solve rate", percent(met.solve[i][j])], ["", "problems", short(met.problems[i][j])], ["", "matches", short(met.matches[i][j])]]] });
   const firsts = Object.fromEntries([...new Set(data.members.map((m) => m.role))].map((r) => [r, Math.min(...data.members.filter((m) => m.role === r).map((m) => m.place))]));
-  lineage(grid, { title: "Lineage", note: "who comes from whom: operator and kept energy under each child; of two parents, the better one by the solid line",
+  lineage(grid, { title: "Lineage", note: "who comes from whom: kept energy beside each child, operator below it; of two parents, the better one by the solid line",
     members: data.members, last: steps.length ? steps[steps.length - 1] : 0, shade: (m) => color(m.place - firsts[m.role]), tell: life });
 }
 
 function life(m) {
   const rows = [["", "role", m.role], ["", "born", m.born ? `step ${m.born}` : "founder"]];
   if (m.died !== null) rows.push(["", "replaced", `step ${m.died}`]);
-  if (m.parents.length) rows.push(["", m.parents.length > 1 ? "parents" : "parent", m.parents.join(", ")], ["", "operator", m.operator], ["", "kept energy", percent(m.kept_energy)],
+  if (m.parents.length) rows.push(["", m.parents.length > 1 ? "parents" : "parent", m.parents.join(", ")], ["", "operator", m.operator], ...(m.fallback ? [["", "instead of the one drawn", m.fallback]] : []), ["", "kept energy", percent(m.kept_energy)],
     ["", "relative change", short(m.relative_change)], ["", "cosine to parents", (m.parent_cosines || []).map(short).join(", ") || "–"]);
   const rated = data.ratings[m.name];
   if (rated && rated.mu.length) rows.push(["", "last rating", `${short(rated.mu[rated.mu.length - 1])} ± ${short(rated.sigma[rated.sigma.length - 1])}`]);
@@ -125,12 +125,13 @@ function settings() {
 }
 
 function header() {
+  const planned = run.planned === null ? "?" : Math.max(run.planned, figures.steps); // a run may be resumed beyond its plan
   const people = Object.entries(figures.living).map(([role, n]) => role === "both" ? "one agent in both roles" : `${n} ${role}${n === 1 ? "" : "s"}`).join(", ");
-  const far = run.ended ? `finished after ${figures.steps} steps` : `${figures.steps} of ${run.planned ?? "?"} steps so far`;
-  head(data.name, [`base ${run.base} · seed ${run.seed} · ${people} · ${far}`], []);
+  const far = run.ended ? `finished after ${figures.steps} steps` : `${figures.steps} of ${planned} steps so far`;
+  head(data.name, [`base ${/^[/.~]/.test(run.base) ? run.base.split("/").pop() : run.base} · seed ${run.seed} · ${people} · ${far}`], []);
   const then = (of) => steps.length > 1 ? `first ${figures.window} steps: ${percent(of.early)}` : "";
   const over = figures.window > 1 ? `, last ${figures.window}` : "";
-  tiles([["Steps", `${figures.steps} / ${run.planned ?? "?"}`, `${figures.proposals.toLocaleString("en")} proposals`], ["Members", String(Object.values(figures.living).reduce((a, b) => a + b, 0)), `${figures.replaced} replaced`],
+  tiles([["Steps", `${figures.steps} / ${planned}`, `${figures.proposals.toLocaleString("en")} proposals`], ["Members", String(Object.values(figures.living).reduce((a, b) => a + b, 0)), `${figures.replaced} replaced`],
     [`Solved${over}`, percent(figures.solve_rate.recent), then(figures.solve_rate)], [`Valid${over}`, percent(figures.valid.recent), then(figures.valid)],
     ["Coverage", percent(figures.coverage), "of archive cells"], ["Tokens", short(figures.tokens), "written"], ["Time", duration(figures.seconds), figures.seconds && figures.tokens ? `${short(figures.tokens / figures.seconds)} tokens/s` : ""]]);
   document.getElementById("top").append(settings());

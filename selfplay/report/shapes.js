@@ -28,12 +28,12 @@ function drawStack(width, spec) {
   return plot.picture;
 }
 
-// A matrix of shares: rows are teachers, columns are students.
+// A matrix of shares from 0 to `high`: rows are teachers, columns are students.
 function heatMap(parent, spec) {
   card(parent, { ...spec, draw: (width) => spec.rows.length && spec.columns.length ? drawHeat(width, spec) : null });
 }
 
-function drawHeat(width, { rows, columns, values, tell, xlabel, ylabel }) {
+function drawHeat(width, { rows, columns, values, high, tell, xlabel, ylabel }) {
   const left = 44, top = 34, cell = Math.max(24, Math.min(76, (width - left - 6) / columns.length)), tall = Math.min(38, cell);
   const wide = Math.max(width - 2, left + cell * columns.length + 6), height = top + tall * rows.length + 6;
   const picture = svg("svg", { width: wide, height, viewBox: `0 0 ${wide} ${height}` });
@@ -43,7 +43,7 @@ function drawHeat(width, { rows, columns, values, tell, xlabel, ylabel }) {
     picture.append(svg("text", { class: "name", x: left - 8, y: top + tall * (i + 0.5) + 4, "text-anchor": "end" }, visible(name)));
     columns.forEach((_, j) => {
       const value = values[i][j], x = left + cell * j, y = top + tall * i;
-      const fill = value === null ? "var(--grid)" : `color-mix(in oklab, var(--heat-high) ${Math.round(100 * value)}%, var(--heat-low))`;
+      const fill = value === null ? "var(--grid)" : `color-mix(in oklab, var(--heat-high) ${Math.round(100 * value / high)}%, var(--heat-low))`;
       const box = svg("rect", { x: x + 1, y: y + 1, width: cell - 2, height: tall - 2, rx: 3, color: fill });
       picture.append(box);
       const say = (event) => showTip(event.clientX, event.clientY, ...tell(i, j));
@@ -51,7 +51,7 @@ function drawHeat(width, { rows, columns, values, tell, xlabel, ylabel }) {
       box.addEventListener("pointerdown", say);
       box.addEventListener("pointerleave", hideTip);
       if (value !== null && cell >= 34) {
-        const ink = svg("text", { x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", color: heatInk(value) }, `${Math.round(100 * value)}%`);
+        const ink = svg("text", { x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", color: heatInk(value / high) }, `${Math.round(100 * value)}%`);
         ink.style.pointerEvents = "none";
         picture.append(ink);
       }
@@ -87,12 +87,12 @@ function drawLineage(width, { members, last, shade, tell }) {
     life.addEventListener("pointerleave", hideTip);
     bars.append(life);
     m.parents.forEach((name, k) => { if (named[name]) edges.append(edge(m, named[name], m.parents.length > 1 && k === 0, { sx, sy, bar })); });
-    const name = svg("text", { class: "name", x: from + 6, y: y + 13 }, visible(m.name));
+    const kept = m.operator && m.kept_energy !== null && to - from > 76 ? ` ${percent(m.kept_energy)}` : "";
+    const name = svg("text", { class: "name", x: from + 6, y: y + 13 }, visible(m.name), svg("tspan", { class: "kept" }, kept));
     name.style.pointerEvents = "none";
     labels.append(name);
     if (m.operator) {
-      const kept = m.kept_energy === null || m.kept_energy === undefined ? "" : ` ${percent(m.kept_energy)}`;
-      const text = `${m.operator}${kept}`, room = Math.floor((to - from + 2) / 6.3);
+      const text = m.operator, room = Math.floor((to - from + 2) / 6.3);
       labels.append(svg("text", { x: from + 2, y: y + bar + 11 }, visible(text.length > room ? `${text.slice(0, Math.max(1, room - 1))}…` : text)));
     }
   }

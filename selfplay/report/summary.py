@@ -116,7 +116,7 @@ def members(tally: Tally) -> list[dict[str, Any]]:
         }
         found.setdefault(one["name"], {"name": one["name"], **founder})
     for event in tally.replacements:
-        victim, how = found[event["victim"]], ("operator", "kept_energy", "relative_change", "parent_cosines")
+        victim, how = found[event["victim"]], ("operator", "fallback", "kept_energy", "relative_change", "parent_cosines")
         victim["died"] = event["step"]
         child = {"name": event["child"], "role": event["role"], "place": victim["place"], "born": event["step"], "died": None}
         found[event["child"]] = {**child, "parents": event["parents"], **{name: event.get(name) for name in how}}

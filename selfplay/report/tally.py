@@ -78,6 +78,7 @@ class Tally:
 
     def _finish(self, event: Event) -> None:
         self.steps.append(event)
+        self.ended = False  # a run that had ended may be resumed
         for one in self.unfinished:
             pair = one.get("teacher", ""), one.get("student", "")
             match one["event"]:
