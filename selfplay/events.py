@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from selfplay.accounting import Ledger
-from selfplay.learner import Update
 from selfplay.population import Population
 from selfplay.ratings import Rating
 from selfplay.referee import literal
 from selfplay.table import Answered, Child, Match, Proposed, Rated, State, Table
 from selfplay.tasks import Problem
 from selfplay.tasks.wording import call
+from selfplay.updates import Update
 
 Event = dict[str, Any]
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from selfplay import events, phases
 from selfplay.children import replace_worst
 from selfplay.events import Event
-from selfplay.learner import Update
 from selfplay.table import Answered, Child, Match, Proposed, Rated, State, Table
+from selfplay.updates import Update
 
 
 class Clock:

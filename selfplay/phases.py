@@ -11,7 +11,6 @@ from selfplay.advantages import advantages
 from selfplay.asking import answer_stop, asked, proposal_stop, written
 from selfplay.complexity import measure
 from selfplay.engines import Completion, Request
-from selfplay.learner import Sample, Update
 from selfplay.matchmaking import pairs
 from selfplay.population import Population
 from selfplay.ratings import Outcome, outcome, updated, win_probability
@@ -21,6 +20,7 @@ from selfplay.table import Answered, Match, Proposed, Rated, State, Table
 from selfplay.tasks import Problem, Written, solve_rate
 from selfplay.tasks import judge as judged
 from selfplay.tasks import validate as validated
+from selfplay.updates import Sample, Update
 
 
 def match(table: Table, state: State, step: int) -> list[Match]:

@@ -1,9 +1,11 @@
 """The command line of the game: what it prints, what it leaves, how it ends."""
 
 import json
+import re
 import signal
 import subprocess
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,9 @@ from games import TINIEST, command, environment, left, played, run_command, smal
 import lora_evo
 from lora_evo_cli.main import main
 from selfplay import checkpoint, presets
+from selfplay.learner import LearnRules
+from selfplay.replacement import Breed, ReplacementRules
+from selfplay.rewards import RewardRules
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +156,17 @@ def test_tensorboard_gets_the_figures(tmp_path):
     pytest.importorskip("tensorboard")
     folder = played(tmp_path / "run", tiniest("steps=1", "writers=tensorboard"))
     assert list((folder / "tensorboard").iterdir())
+
+
+def test_what_the_documentation_shows_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parent.parent / "docs" / "game.md").read_text()
+    for block in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(compile(block, "docs/game.md", "exec"), {})
+    assert (tmp_path / "my-run" / "journal.jsonl").exists()
+    whole = presets.dumps(presets.preset("laptop"))
+    for key in re.findall(r"^ *([a-z_]+):", whole, re.M):
+        assert f"`{key}`" in page or key in OF_RULES, key
+
+
+OF_RULES = {f.name for rules in (RewardRules, ReplacementRules, LearnRules, Breed) for f in fields(rules)}
