@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from lora_evo_cli import show
 
 
 def register(app: typer.Typer) -> None:
@@ -28,26 +30,33 @@ def report(
         typer.Option("--output", "-o", metavar="FILE", help="The page; RUN/report.html if left out.", show_default=False),
     ] = None,
     problems: Annotated[int, typer.Option(min=0, help="Proposals that come with their texts, at most.")] = 20_000,
+    as_json: show.Json = False,
 ) -> None:
     """Make a page of a run: one HTML file that opens anywhere and loads nothing."""
     from selfplay.report import run_page, summarised
 
     folder = run if run.is_dir() else run.parent
-    write(folder / "report.html" if output is None else output, run_page(summarised(run, problems)))
+    page = folder / "report.html" if output is None else output
+    summary = summarised(run, problems)
+    size = write(page, run_page(summary))
+    _say({"page": str(page), "bytes": size, "figures": summary["figures"]}, as_json)
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, two or more.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page.")] = Path("compare.html"),
+    as_json: show.Json = False,
 ) -> None:
     """Lay runs over each other on one page; those that differ in nothing but the seed become one line with a band."""
     from selfplay.report import compared, comparison_page
 
-    write(output, comparison_page(compared(runs)))
+    found = compared(runs)
+    size = write(output, comparison_page(found))
+    _say({"page": str(output), "bytes": size, "runs": found["runs"]}, as_json)
 
 
-def write(path: Path, page: str) -> None:
-    """A page into a file, whole or not at all."""
+def write(path: Path, page: str) -> int:
+    """A page into a file, whole or not at all; its size in bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -57,4 +66,11 @@ def write(path: Path, page: str) -> None:
         os.replace(partial, path)
     finally:
         Path(partial).unlink(missing_ok=True)
-    typer.echo(f"wrote {path} ({len(page.encode()) / 1e6:.1f} MB)")
+    return len(page.encode())
+
+
+def _say(done: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show.print_json(done)
+    else:
+        typer.echo(f"wrote {done['page']} ({done['bytes'] / 1e6:.1f} MB)")

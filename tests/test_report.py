@@ -10,6 +10,7 @@ import journals
 import pytest
 
 from lora_evo_cli import report_page
+from lora_evo_cli.main import main
 from selfplay.report import ReportError, compared, comparison_page, run_page, summarised
 from selfplay.report.page import embedded
 from selfplay.report.problems import ANSWER_COLUMNS, COLUMNS, LONGEST, Problems
@@ -344,14 +345,30 @@ def test_no_script_writes_markup():
 
 
 def test_commands_write_pages(tmp_path, capsys):
-    run = journals.write(tmp_path / "a", small())
-    report_page.report(run)
-    assert (run / "report.html").read_text().startswith("<!doctype html>")
-    report_page.report(run, tmp_path / "deep" / "page.html", problems=0)
+    run = str(journals.write(tmp_path / "a", small()))
+    assert main(["selfplay", "report", run]) == 0
+    assert (tmp_path / "a" / "report.html").read_text().startswith("<!doctype html>")
+    assert main(["selfplay", "report", run, "-o", str(tmp_path / "deep" / "page.html"), "--problems", "0"]) == 0
     assert '"rows":[]' in (tmp_path / "deep" / "page.html").read_text()
-    report_page.compare([run, run], tmp_path / "both.html")
+    assert main(["selfplay", "compare", run, run, "-o", str(tmp_path / "both.html")]) == 0
     assert "2 runs compared" in (tmp_path / "both.html").read_text()
     assert capsys.readouterr().out.count("wrote ") == 3
+
+
+def test_commands_print_json(tmp_path, capsys):
+    run = str(journals.write(tmp_path / "a", small()))
+    assert main(["selfplay", "report", run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["figures"]["tokens"] == 64
+    assert main(["selfplay", "compare", run, run, "-o", str(tmp_path / "both.html"), "--json"]) == 0
+    assert [row["tokens"] for row in json.loads(capsys.readouterr().out)["runs"]] == [64, 64]
+
+
+def test_a_bad_call_exits_with_two(tmp_path, capsys):
+    assert main(["selfplay", "report", str(tmp_path)]) == 2
+    assert "journal.jsonl" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
+    assert main(["selfplay", "compare", str(tmp_path)]) == 2
+    assert "at least two runs" in capsys.readouterr().err
 
 
 # in a browser
