@@ -101,7 +101,7 @@ def test_every_proposal_of_the_corpus_is_valid(referee, ready):
 def test_a_document_does_not_say_its_answer_before(ready):
     rng = np.random.default_rng(0)
     for i in range(60):
-        prompt, completion = document(ready, i, rng, 0.3)
+        prompt, completion = document(ready, i, rng, (0.4, 0.3, 0.3), 0.3)
         assert prompt.endswith(("out:", "in:", "\n"))
         assert completion.endswith("\n")
 

@@ -1,7 +1,7 @@
 """How good a base or its members are: `python -m selfplay.bases.nano.evaluate [--base nano]`.
 
-Proposals: the share that the referee accepts. Answers: the share that is right, of several at temperature 1, on problems of
-the corpus's own kind that it does not hold, and on the held-out ones.
+Proposals: the share that the referee accepts. Answers: the share that is right, of several at temperature 1, on problems drawn
+as the corpus is but from another seed, in all and by their number of steps, and on the held-out ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from lora_evo.seeding import stream
 from selfplay.bases.nano.heldout import heldout
-from selfplay.bases.nano.texts import TASKS, programs, solved
+from selfplay.bases.nano.texts import STEPS, TASKS, programs, solved
 from selfplay.engines import Request, Sampling
 from selfplay.engines.torch_engine import TorchEngine
 from selfplay.referee import Referee
@@ -26,10 +26,10 @@ def stop_of(kind: str) -> tuple[str, ...]:
     return ("\n\n",) if kind == "induction" else ("\n",)
 
 
-def fresh(referee: Referee, each: int) -> list[Problem]:
-    """Problems like the corpus's, from another seed."""
+def fresh(referee: Referee, each: int, steps: Sequence[float] = STEPS) -> list[Problem]:
+    """Problems like the corpus's, from another seed, `each` of every kind; `steps` as in `programs`."""
     rng = stream(FRESH_SEED, "nano", "fresh")
-    ready = solved(referee, programs(FRESH_SEED, 0, 2 * each + 20))[:each]
+    ready = solved(referee, programs(FRESH_SEED, 0, 2 * each + 20, steps))[:each]
     return [one.problem(kind, rng) for kind in TASKS for one in ready]
 
 
@@ -88,6 +88,9 @@ def main() -> None:
             "solved, like the corpus": solve_rates(engine, referee, fresh(referee, chosen.each), [None])[None],
             "solved, held out": solve_rates(engine, referee, heldout(), [None])[None],
         }
+        for count in range(1, len(STEPS)):
+            problems = fresh(referee, chosen.each // 2, [float(i == count) for i in range(len(STEPS))])
+            found[f"solved, steps: {count}"] = solve_rates(engine, referee, problems, [None])[None]
     if chosen.json:
         print(json.dumps(found))
         return

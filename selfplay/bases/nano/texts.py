@@ -15,7 +15,7 @@ from selfplay.tasks import Abduction, Deduction, Induction, Problem, Task, wordi
 
 EXAMPLES = 4
 TASKS: dict[str, Task] = {"deduction": Deduction(), "abduction": Abduction(), "induction": Induction(EXAMPLES)}
-STEPS = (0.02, 0.36, 0.34, 0.2, 0.08)
+STEPS = (0.06, 0.5, 0.3, 0.1, 0.04)
 """Shares of programs with none (they give back what they get), one, two, three and four steps."""
 LONGEST = 60
 """Characters of an output."""
@@ -80,9 +80,11 @@ def proposal(problem: Problem, references: Sequence[Problem]) -> tuple[str, str]
     return prompt, f"{problem.program}{lines}\n"
 
 
-def document(found: Sequence[Solved], i: int, rng: np.random.Generator, proposals: float) -> tuple[str, str]:
-    """A text about the i-th program, prompt and completion; a share of them are proposals."""
-    kind = str(rng.choice(list(TASKS), p=(0.5, 0.3, 0.2)))
+def document(
+    found: Sequence[Solved], i: int, rng: np.random.Generator, kinds: Sequence[float], proposals: float
+) -> tuple[str, str]:
+    """A text about the i-th program, prompt and completion, with shares of the kinds, and of proposals."""
+    kind = str(rng.choice(list(TASKS), p=kinds))
     problem = found[i].problem(kind, rng)
     if rng.random() >= proposals:
         return question(problem)

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,32 @@ from selfplay.referee import Referee
 
 SIZE = (300, 1500)
 """Of a portion: programs drawn, and documents made of them."""
-LESSONS = ((12, (0.4, 0.6), 0.0), (40, (0.1, 0.65, 0.25), 0.1))
-"""The first portions are easier, as copying has to be learned first: (up to which portion, shares of steps, of proposals)."""
-PROPOSALS = 0.2
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What portions are made of, up to one.
+
+    Attributes:
+        until: the first portion of the next lesson.
+        steps: shares of programs with none, one, two, ... steps.
+        kinds: shares of deduction, abduction and induction.
+        proposals: share of proposals.
+    """
+
+    until: float
+    steps: tuple[float, ...]
+    kinds: tuple[float, float, float]
+    proposals: float
+
+
+LESSONS = (
+    Lesson(12, (0.4, 0.6), (0.5, 0.3, 0.2), 0.0),
+    Lesson(40, (0.1, 0.65, 0.25), (0.5, 0.3, 0.2), 0.1),
+    Lesson(118, (0.02, 0.36, 0.34, 0.2, 0.08), (0.5, 0.3, 0.2), 0.2),
+    Lesson(float("inf"), STEPS, (0.6, 0.3, 0.1), 0.12),
+)
+"""Copying first, then everything, then most of what is hardest: to run a program in the head."""
 TOKENS = 2048
 """Of a batch, with padding."""
 RATE = 1.5e-3
@@ -51,12 +75,12 @@ def portion(seed: int, number: int, size: tuple[int, int] = SIZE) -> list[Docume
         _referee = Referee()
         _referee.start()
     texts = tokenizer()
-    steps, proposals = next(((steps, share) for last, steps, share in LESSONS if number < last), (STEPS, PROPOSALS))
-    found = solved(_referee, programs(seed, number, size[0], steps))
+    lesson = next(lesson for lesson in LESSONS if number < lesson.until)
+    found = solved(_referee, programs(seed, number, size[0], lesson.steps))
     rng = stream(seed, "nano", "documents", str(number))
     made = []
     for j in range(size[1]):
-        prompt, completion = document(found, j % len(found), rng, proposals)
+        prompt, completion = document(found, j % len(found), rng, lesson.kinds, lesson.proposals)
         head = texts.encode(prompt, add_special_tokens=False)
         tail = texts.encode(completion, add_special_tokens=False)
         made.append(([texts.bos_token_id, *head, *tail, texts.eos_token_id], len(head) + 1))
