@@ -9,7 +9,6 @@ from typing import Any
 import lora_evo
 from lora_evo import Adapter
 from lora_evo.errors import LoraEvoError
-from lora_evo.peft_format.config import DEFAULTS
 from selfplay.population import Population
 from selfplay.replacement import Replacement, plan, replaced
 from selfplay.table import Child, Table
@@ -31,7 +30,7 @@ def replace_worst(table: Table, population: Population, step: int) -> tuple[Popu
 
 
 def _bred(table: Table, planned: Replacement) -> tuple[Child, Adapter]:
-    parents = [_whole(table.engine.adapter(name)) for name in planned.parents]
+    parents = [table.engine.adapter(name) for name in planned.parents]
     done, why = planned, ""
     try:
         adapter = _child(parents, planned.operator, planned.seed, dict(planned.params))
@@ -46,8 +45,3 @@ def _child(parents: Sequence[Adapter], operator: str, seed: int, params: dict[st
     if len(parents) == 1:
         return lora_evo.mutate(parents[0], operator, seed=seed, **params)
     return lora_evo.crossover(parents, operator, seed=seed, **params)
-
-
-def _whole(adapter: Adapter) -> Adapter:
-    """With PEFT's defaults where the engine's configuration is silent."""
-    return replace(adapter, config={**DEFAULTS, **adapter.config})

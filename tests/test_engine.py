@@ -241,6 +241,12 @@ def test_members_go_out_as_peft_folders_and_come_back(made, tmp_path):
     engine.put("copy", le.load(tmp_path / "m0"))
     assert torch.equal(engine.bank.weights[engine.bank.slot("copy")], engine.bank.weights[engine.bank.slot("m0")])
     engine.drop("copy")
+    for child in (
+        le.mutate(engine.adapter("m0"), "gaussian", seed=0),
+        le.crossover([engine.adapter(m) for m in adapters], "linear", seed=0),
+    ):
+        engine.put("child", child)
+        engine.drop("child")
 
 
 def test_new_weights_are_used_at_once(made):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lora_evo import Adapter, LoraFactors
 from lora_evo.errors import LoraEvoError
+from lora_evo.peft_format.config import DEFAULTS
 from lora_evo.seeding import stream
 
 
@@ -73,7 +74,7 @@ class Bank:
         config: Mapping[str, object] | None = None,
     ) -> None:
         self.rank, self.alpha, self.scale = rank, alpha, alpha / rank
-        self.config = dict(config or {})
+        self.config = {**DEFAULTS, **(config or {})}
         self.places: dict[str, Place] = {}
         end = 0
         for name, (width_in, width_out) in widths.items():
