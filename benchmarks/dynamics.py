@@ -26,6 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import lora_evo as le
 from selfplay.bases.nano.evaluate import solve_rates
 from selfplay.bases.nano.heldout import heldout
@@ -41,7 +43,8 @@ WAYS: dict[str, tuple[str, int, tuple[str, ...]]] = {
 }
 """Way -> preset, how many times the population's steps, changes."""
 METRICS = ("ast depth", "cyclomatic", "lines", "variables")
-ANSWERS = 4
+ANSWERS = 2
+"""To each held-out problem, of each student."""
 
 
 def play(folder: Path, way: str, seed: int, steps: int, changes: Sequence[str]) -> None:
@@ -72,22 +75,19 @@ def finished(folder: Path) -> bool:
     return journal.exists() and any(event["event"] == "end" for event in read(journal))
 
 
-def exams(folder: Path) -> dict[int, dict[str, dict[str, float]]]:
-    """Held-out solve rates by step, student and kind; kept in the run's folder."""
-    file = folder / "heldout.json"
-    if file.exists():
-        return {int(step): found for step, found in json.loads(file.read_text()).items()}
-    found: dict[int, dict[str, dict[str, float]]] = {}
-    problems = heldout()
-    with Referee() as referee:
-        for checkpoint in sorted((folder / "checkpoints").glob("step-*")):
-            members = sorted(p.name for p in (checkpoint / "adapters").iterdir() if p.name[0] != "t")
-            engine = TorchEngine("nano", slots=len(members))
-            for member in members:
-                engine.put(member, le.load(checkpoint / "adapters" / member))
-            rates = solve_rates(engine, referee, problems, members, ANSWERS)
-            found[int(checkpoint.name.removeprefix("step-"))] = {str(m): r for m, r in rates.items()}
-    file.write_text(json.dumps(found))
+def exam(folder: Path, step: int) -> dict[str, dict[str, float]]:
+    """Held-out solve rates by student and kind after a step; kept in the run's folder."""
+    file = folder / f"heldout-{step}.json"
+    if not file.exists():
+        adapters = folder / "checkpoints" / f"step-{step:06d}" / "adapters"
+        members = sorted(p.name for p in adapters.iterdir() if p.name[0] != "t")
+        engine = TorchEngine("nano", slots=len(members))
+        for member in members:
+            engine.put(member, le.load(adapters / member))
+        with Referee() as referee:
+            rates = solve_rates(engine, referee, heldout(), members, ANSWERS)
+        file.write_text(json.dumps(rates))
+    found: dict[str, dict[str, float]] = json.loads(file.read_text())
     return found
 
 
@@ -114,10 +114,8 @@ def course(folder: Path) -> dict[str, float]:
 def measured(folder: Path, total: int) -> dict[str, float]:
     """A run in figures: held-out rates of mean, best and worst student by kind, and its course."""
     found = course(folder)
-    for step, rates in exams(folder).items():
-        if step not in (total, total // 4):
-            continue
-        label = "" if step == total else ", a quarter of the run"
+    for step, label in ((total, ""), (total // 4, ", a quarter of the run")):
+        rates = exam(folder, step)
         kinds = list(next(iter(rates.values())))
         overall = [_mean(student.values()) for student in rates.values()]
         found[f"held out{label}"] = _mean(overall)
@@ -171,11 +169,12 @@ def main() -> None:
     todo = [(way, seed) for seed in range(chosen.seeds) for way in chosen.ways]
     with ThreadPoolExecutor(chosen.jobs) as pool:
         list(pool.map(lambda t: play(chosen.output / f"{t[0]}-{t[1]}", *t, chosen.steps, chosen.set), todo))
+    torch.set_num_threads(chosen.jobs)
     found = {
         way: [measured(chosen.output / f"{way}-{seed}", chosen.steps * WAYS[way][1]) for seed in range(chosen.seeds)]
         for way in chosen.ways
     }
-    base = base_rates(ANSWERS)
+    base = base_rates(4 * ANSWERS)
     if chosen.json:
         print(json.dumps({"steps": chosen.steps, "set": chosen.set, "base": base, "runs": found}))
     else:
