@@ -174,6 +174,7 @@ function drawLines(width, spec, all) {
   if (!y || !x) return null;
   const ends = [Math.min(...series.map((one) => one.x[0])), Math.max(...series.map((one) => one.x[one.x.length - 1]))];
   const plot = frame(width, { ...spec, x: ends, y });
+  if (new Set(series.map((one) => one.name)).size > 8) plot.picture.setAttribute("class", "many");
   for (const one of series) {
     const group = svg("g", { "data-series": one.name });
     if (one.low) group.append(svg("path", { class: "band", d: bandPath(one.x, one.low, one.high, plot.sx, plot.sy), color: one.color }));

@@ -58,7 +58,7 @@ function people() {
   }
   const met = data.pairs, most = Math.max(0, ...met.solve.flat().map((v) => v || 0)), high = [0.25, 0.5, 1].find((v) => v >= most);
   heatMap(grid, { title: "Solve rate of each pair", note: "right answers of the student to problems of the teacher, over the whole run", rows: met.teachers, columns: met.students, values: met.solve,
-    xlabel: "student", ylabel: "teacher",
+    xlabel: "student", ylabel: "teacher", tall: true, wide: Math.max(met.teachers.length, met.students.length) > 12,
     high, key: el("div", { class: "key" }, "0%", el("span", { class: "scale" }), percent(high), el("span", { class: "swatch", color: "var(--grid)" }), "no problem between them"),
     tell: (i, j) => [`${met.teachers[i]} → ${met.students[j]}`, [["", "solve rate", percent(met.solve[i][j])], ["", "problems", short(met.problems[i][j])], ["", "matches", short(met.matches[i][j])]]] });
   const firsts = Object.fromEntries([...new Set(data.members.map((m) => m.role))].map((r) => [r, Math.min(...data.members.filter((m) => m.role === r).map((m) => m.place))]));
