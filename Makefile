@@ -1,5 +1,6 @@
 # make demo    two real adapters, trained, bred, scored, and a short game on nano: under 8 minutes on two cores after set-up
 # make test    format, lint, types and tests
+# make quick   the tests that do not play whole runs in processes of their own
 # make bench   the figures of the operators on a 7B adapter
 # The first run makes .venv (PYTHON=python3.12 chooses another interpreter); later ones need no network.
 
@@ -9,7 +10,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 SOURCES := lora_evo lora_evo_cli selfplay benchmarks tests
 
-.PHONY: demo test check bench clean
+.PHONY: demo test quick check bench clean
 
 demo: $(READY)
 	$(RUN) -m benchmarks.demo
@@ -18,6 +19,9 @@ demo: $(READY)
 
 test: check
 	$(RUN) -m pytest
+
+quick: $(READY)
+	$(RUN) -m pytest -m "not slow"
 
 check: $(READY)
 	$(RUN) -m ruff format --check $(SOURCES)

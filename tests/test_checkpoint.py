@@ -19,6 +19,7 @@ from selfplay import checkpoint, journal
 from selfplay.bases import tiny_llama
 from selfplay.runs import begun, play, resumed
 
+pytestmark = pytest.mark.slow
 STEPS = 4
 
 

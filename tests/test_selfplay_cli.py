@@ -18,6 +18,8 @@ from selfplay.learner import LearnRules
 from selfplay.replacement import Breed, ReplacementRules
 from selfplay.rewards import RewardRules
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
