@@ -129,9 +129,10 @@ def test_the_same_configuration_is_the_same_run_and_another_seed_is_not(tmp_path
     first, second = (left(played(tmp_path / name, tiniest("steps=2"))) for name in ("a", "b"))
     assert first == second
     other = left(played(tmp_path / "c", tiniest("steps=2", "seed=1")))
-    assert other.keys() == first.keys()
-    weights = [name for name in first if name.endswith("adapter_model.safetensors")]
+    weights = [name for name in first.keys() & other.keys() if name.endswith("adapter_model.safetensors")]
+    assert weights
     assert all(other[name] != first[name] for name in weights)
+    assert other["journal.jsonl"] != first["journal.jsonl"]
 
 
 def test_a_game_without_any_problem_goes_on(tmp_path):
@@ -169,7 +170,7 @@ def test_phases_are_told_in_order(tmp_path):
 
 
 def test_references_give_way_to_the_prompts_limit(tmp_path):
-    for limit, shown in ((768, 1), (60, 0)):
+    for limit, shown in ((768, 1), (8, 0)):
         with begun(tiniest("steps=1", f"sampling.prompt_tokens={limit}"), tmp_path / str(limit)) as run:
             (one, *_) = phases.propose(run.table, run.state, [Match("t0", "s0", 0.5)], 1)
             text = run.table.engine.tokenizer.decode(list(one.prompt))
