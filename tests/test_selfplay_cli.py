@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,9 @@ def test_a_report_and_a_comparison(run, tmp_path, capsys):
 def test_a_signal_ends_a_run_in_order(number, code, tmp_path):
     folder = tmp_path / "run"
     arguments = run_command(folder, "steps=500")
-    process = subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job is born deaf to it
+    process = subprocess.Popen(arguments, env=environment(), preexec_fn=heed, **pipes)
     while process.poll() is None and not (folder / "timings.jsonl").exists():
         time.sleep(0.05)
     process.send_signal(number)
