@@ -18,7 +18,7 @@ from selfplay.tasks import Problem, normal_form
 FILE = Path(__file__).with_name("heldout.jsonl")
 SEED, EACH = 1_000_003, 100
 STEPS = (0.0, 0.0, 0.36, 0.36, 0.28)
-"""Shares of programs with two, three and four steps; the corpus has two on average, these have almost three."""
+"""Shares of programs with two, three and four steps: almost three on average. Some of those with two are in the corpus as well."""
 LONGER = 1
 
 
