@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -204,9 +205,9 @@ with Referee(Settings(limits=Limits(cpu_seconds=50, wall_seconds=60.0))) as refe
 def test_interrupting_leaves_nothing(how):
     root = str(Path(__file__).parents[1])
     files = set(os.listdir("/tmp"))
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(root=root)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job is born deaf to it
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT.format(root=root)], preexec_fn=heed, **pipes)
     keepers = [int(x) for x in process.stdout.readline().split()]
     deadline = time.monotonic() + 10
     while len(below(process.pid)) < 3 * len(keepers) and time.monotonic() < deadline:
