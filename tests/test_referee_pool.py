@@ -214,9 +214,12 @@ def test_interrupting_leaves_nothing(how):
         time.sleep(0.02)
     everything = below(process.pid)
     assert len(everything) == 3 * len(keepers)
-    process.send_signal(how)
-    process.wait(20)
-    process.stdout.close()
+    try:
+        process.send_signal(how)
+        process.wait(20)
+    finally:
+        process.kill()  # one that does not heed the signal would go on playing
+        process.stdout.close()
     assert gone(everything)
     assert not [name for name in set(os.listdir("/tmp")) - files if "lora-evo" in name]
 

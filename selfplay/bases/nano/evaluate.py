@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 
 from lora_evo.seeding import stream
+from selfplay.asking import answer_stop, proposal_stop
 from selfplay.bases.nano.heldout import heldout
 from selfplay.bases.nano.texts import STEPS, TASKS, programs, solved
 from selfplay.engines import Request, Sampling
@@ -19,11 +20,6 @@ from selfplay.referee import Referee
 from selfplay.tasks import Problem, Written, judge, validate
 
 FRESH_SEED = 2_000_003
-
-
-def stop_of(kind: str) -> tuple[str, ...]:
-    """Where an answer ends: a program at an empty line, a value at the end of its line."""
-    return ("\n\n",) if kind == "induction" else ("\n",)
 
 
 def fresh(referee: Referee, each: int, steps: Sequence[float] = STEPS) -> list[Problem]:
@@ -49,7 +45,7 @@ def solve_rates(
         prompts = [engine.prompt(TASKS[kind].answer_prompt(p, "compact"), "compact") for p in own]
         asked = [(m, i, g) for m in members for i in range(len(own)) for g in range(answers)]
         requests = [Request(m, prompts[i], (seed * 100_003 + i) * 1_009 + g) for m, i, g in asked]
-        completions = engine.generate(requests, Sampling(temperature, 128, stop_of(kind)))
+        completions = engine.generate(requests, Sampling(temperature, 128, answer_stop(kind, "compact")))
         texts = [(TASKS[kind], own[i], c.text) for (_, i, _), c in zip(asked, completions, strict=True)]
         right = [v.ok for v in judge(referee, texts, "compact")]
         each = len(right) // len(members)
@@ -67,7 +63,7 @@ def valid_shares(engine: TorchEngine, referee: Referee, member: str | None = Non
         subjects = [one.drawn.program for one in ready[each : 2 * each]]
         prompts = [task.proposal_prompt("compact", [ready[i].problem(kind, rng)], subjects[i]) for i in range(len(subjects))]
         requests = [Request(member, engine.prompt(text, "compact"), i) for i, text in enumerate(prompts)]
-        completions = engine.generate(requests, Sampling(1.0, 192, ("\n\n",)))
+        completions = engine.generate(requests, Sampling(1.0, 192, proposal_stop("compact")))
         written = [Written(task, c.text, s) for c, s in zip(completions, subjects, strict=True)]
         results = validate(referee, written, "compact")
         found[kind] = sum(isinstance(r, Problem) for r in results) / len(results)
