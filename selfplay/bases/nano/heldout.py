@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from lora_evo.seeding import stream
+from selfplay.bases.nano import train
 from selfplay.bases.nano.texts import TASKS, programs, solved
 from selfplay.referee import Referee
 from selfplay.tasks import Problem, normal_form
@@ -18,8 +20,10 @@ from selfplay.tasks import Problem, normal_form
 FILE = Path(__file__).with_name("heldout.jsonl")
 SEED, EACH = 1_000_003, 100
 STEPS = (0.0, 0.0, 0.36, 0.36, 0.28)
-"""Shares of programs with two, three and four steps: almost three on average. Some of those with two are in the corpus as well."""
+"""Shares of programs with two, three and four steps: almost three on average."""
 LONGER = 1
+PORTIONS = 193
+"""Of the corpus that the shipped base was trained on."""
 
 
 def heldout() -> list[Problem]:
@@ -27,10 +31,16 @@ def heldout() -> list[Problem]:
     return [Problem.from_dict(json.loads(line)) for line in FILE.read_text(encoding="utf-8").splitlines()]
 
 
-def made(each: int = EACH, seed: int = SEED) -> list[Problem]:
-    """Problems by chance, no program twice."""
+def corpus(first: int = 0, until: int = PORTIONS) -> Iterator[str]:
+    """Normal forms of the programs that were drawn for the shipped base's corpus."""
+    for number in range(first, until):
+        yield from (normal_form(drawn.program) for drawn in train.drawn(0, number))
+
+
+def made(known: Set[str], each: int = EACH, seed: int = SEED) -> list[Problem]:
+    """Problems by chance, no program twice and none whose normal form is known."""
     found: dict[str, list[Problem]] = {kind: [] for kind in TASKS}
-    seen: set[str] = set()
+    seen = set(known)
     with Referee() as referee:
         for number in range(100):
             rng = stream(seed, "nano", "heldout", str(number))
@@ -49,7 +59,7 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Make the held-out problems.")
     parser.add_argument("-o", "--output", type=Path, default=FILE)
-    lines = [json.dumps(problem.as_dict()) for problem in made()]
+    lines = [json.dumps(problem.as_dict()) for problem in made(set(corpus()))]
     parser.parse_args().output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

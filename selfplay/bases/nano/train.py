@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from lora_evo.seeding import stream
+from selfplay.bases.nano.programs import Drawn
 from selfplay.bases.nano.texts import STEPS, document, programs, solved
 from selfplay.bases.nano.tokenizer import tokenizer
 from selfplay.referee import Referee
@@ -68,6 +69,16 @@ Document = tuple[list[int], int]
 _referee: Referee | None = None
 
 
+def lesson_of(number: int) -> Lesson:
+    """The lesson a portion belongs to."""
+    return next(lesson for lesson in LESSONS if number < lesson.until)
+
+
+def drawn(seed: int, number: int, count: int = SIZE[0]) -> list[Drawn]:
+    """The programs of one portion."""
+    return programs(seed, number, count, lesson_of(number).steps)
+
+
 def portion(seed: int, number: int, size: tuple[int, int] = SIZE) -> list[Document]:
     """The documents of one portion, shuffled."""
     global _referee
@@ -75,8 +86,8 @@ def portion(seed: int, number: int, size: tuple[int, int] = SIZE) -> list[Docume
         _referee = Referee()
         _referee.start()
     texts = tokenizer()
-    lesson = next(lesson for lesson in LESSONS if number < lesson.until)
-    found = solved(_referee, programs(seed, number, size[0], lesson.steps))
+    lesson = lesson_of(number)
+    found = solved(_referee, drawn(seed, number, size[0]))
     rng = stream(seed, "nano", "documents", str(number))
     made = []
     for j in range(size[1]):
