@@ -9,13 +9,12 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Cost:
-    """Counts that add up.
+    """Counts that add up. Seconds are not among them: they are shared by all in a batch, and differ from machine to machine.
 
     Attributes:
         rollouts: completions sampled.
         prompt_tokens, completion_tokens: read and written.
         trained_tokens: tokens of completions that went through an update.
-        seconds: of the machine; shared work is split by tokens.
         programs: processes the referee ran.
     """
 
@@ -23,7 +22,6 @@ class Cost:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     trained_tokens: int = 0
-    seconds: float = 0.0
     programs: int = 0
 
     def __add__(self, other: Cost) -> Cost:
@@ -49,14 +47,14 @@ class Ledger:
         """The sum over some members, or all."""
         return sum((self.by_member[m] for m in (self.by_member if members is None else members)), Cost())
 
-    def as_dict(self) -> dict[str, dict[str, float]]:
+    def as_dict(self) -> dict[str, dict[str, int]]:
         """For JSON."""
         return {name: asdict(cost) for name, cost in self.by_member.items()}
 
     @staticmethod
-    def from_dict(stored: Mapping[str, Mapping[str, float]]) -> Ledger:
+    def from_dict(stored: Mapping[str, Mapping[str, int]]) -> Ledger:
         """From what `as_dict` made."""
-        return Ledger({name: Cost(**cost) for name, cost in stored.items()})  # type: ignore[arg-type]
+        return Ledger({name: Cost(**cost) for name, cost in stored.items()})
 
 
 def fair_budget(ledger: Ledger, slots: int, how: Literal["adapter", "total"]) -> int:

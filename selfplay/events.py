@@ -20,9 +20,6 @@ from selfplay.updates import Update
 
 Event = dict[str, Any]
 
-COUNTED = ("rollouts", "prompt_tokens", "completion_tokens", "trained_tokens", "programs")
-"""What a cost counts here; seconds are in timings.jsonl."""
-
 
 def start(table: Table, population: Population, seeds: Mapping[str, int]) -> Event:
     """The first line: all that the rest depends on."""
@@ -116,8 +113,7 @@ def summary(state: State, proposed: Sequence[Proposed], answered: Sequence[Answe
 
 def costs(ledger: Ledger) -> Event:
     """What has been spent, in total and by member, the dead included."""
-    by_member = {name: _counted(cost) for name, cost in ledger.as_dict().items()}
-    return {"cost": _counted(asdict(ledger.total())), "cost_by_member": by_member}
+    return {"cost": asdict(ledger.total()), "cost_by_member": ledger.as_dict()}
 
 
 def end(step: int) -> Event:
@@ -141,7 +137,3 @@ def _found(p: Proposed) -> Event:
 
 def _pair(rating: Rating) -> list[float]:
     return [rating.mu, rating.sigma]
-
-
-def _counted(cost: Mapping[str, float]) -> dict[str, int]:
-    return {name: int(cost[name]) for name in COUNTED}

@@ -314,10 +314,10 @@ def test_ranking_is_total():
 
 
 def test_ledger():
-    ledger = Ledger.empty().charge("t0", Cost(rollouts=2, completion_tokens=100)).charge("s0", Cost(8, 10, 300, 300, 1.5, 8))
+    ledger = Ledger.empty().charge("t0", Cost(rollouts=2, completion_tokens=100)).charge("s0", Cost(8, 10, 300, 300, 8))
     ledger = ledger.charge("t0", Cost(rollouts=1, completion_tokens=50))
     assert ledger.by_member["t0"] == Cost(rollouts=3, completion_tokens=150)
-    assert ledger.total() == Cost(11, 10, 450, 300, 1.5, 8)
+    assert ledger.total() == Cost(11, 10, 450, 300, 8)
     assert ledger.total(["s0"]).completion_tokens == 300
     assert fair_budget(ledger, 2, "total") == 450
     assert fair_budget(ledger, 2, "adapter") == 225
