@@ -73,6 +73,8 @@ def _planned(
         known, notes = measured.like(config, base, known, run)
     known = rates.given(known, chosen)
     made, tabled = planning.plan(config, base, known, gpus), planning.table(config, base, known)
+    if gpus > 1 and "step_seconds" in known and known["step_seconds"].kind == "measured":
+        notes.append("costs were measured with the embedded engine on one GPU; vLLM, which several GPUs need, writes faster")
     if made.expected.seconds is None:
         notes.append("how fast a CPU is only a run can tell: play a few steps and give it with --like; no seconds are planned")
     return made, tabled, notes
@@ -100,8 +102,8 @@ def _head(made: Plan) -> None:
         share = f", {by_resource(dict(expected.seconds))[first] / (expected.total or 1):.0%} of a step"
     show.facts(
         [
-            ("base", f"{base.base}, {base.parameters / 1e9:.3g} billion weights in {config.dtype} (shape: {base.source})"),
-            ("members", f"{who}, rank {config.lora.rank}: {base.adapter_size(config.lora.rank) / 1e6:.3g} million numbers each"),
+            ("base", f"{base.base}, {_many(base.parameters)} weights in {config.dtype} (shape: {base.source})"),
+            ("members", f"{who}, rank {config.lora.rank}: {_many(base.adapter_size(config.lora.rank))} numbers each"),
             ("engine", engine),
             ("full first", f"{first}{share}" if first else "unknown: no seconds are planned"),
             (
@@ -110,6 +112,10 @@ def _head(made: Plan) -> None:
             ),
         ]
     )
+
+
+def _many(n: int) -> str:
+    return f"{n / 1e9:.3g} billion" if n >= 1e9 else f"{n / 1e6:.3g} million"
 
 
 def _memory(made: Plan) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lora_evo.errors import LoraEvoError
 from selfplay.config import Config
-from selfplay.plan.geometry import SIZES as NUMBERS
+from selfplay.plan.fitting import problems
 from selfplay.plan.geometry import Geometry
 from selfplay.plan.load import Load, bounds, load
 from selfplay.plan.memory import Layout, Memory, learning_gpu, members, sampling_gpu
@@ -126,13 +125,12 @@ def plan(config: Config, base: Geometry, rates: Rates, gpus: int = 1) -> Plan:
         raise LoraEvoError(f"gpus is {gpus}, it must be at least 1")
     if gpus > 1 and config.device == "cpu":
         raise LoraEvoError(f"{gpus} GPUs, but device is cpu; --set device=cuda plans for GPUs")
-    layout = Layout(gpus, min(int(rates["learners"].value), gpus), int(rates["slots"].value))
+    layout = _layout(config, rates, gpus)
     expecting = lengths(config, rates)
     rates = with_costs(config, base, layout, rates, expecting)
     bound, expected = (_view(config, base, layout, load(config, how), rates) for how in (bounds(config), expecting))
     room = rates["memory"].value * (1 - rates["reserved"].value)
-    problems = (*_positions(config, base), *_overflow(config, base, layout, bound, expected, room))
-    return Plan(config, base, gpus, layout, bound, expected, rates, room, problems)
+    return Plan(config, base, gpus, layout, bound, expected, rates, room, tuple(problems(config, base, layout, room)))
 
 
 def table(
@@ -147,6 +145,12 @@ def table(
     return found
 
 
+def _layout(config: Config, rates: Rates, gpus: int) -> Layout:
+    if config.device == "cpu":
+        return Layout(1, 1, sum(members(config)))
+    return Layout(gpus, min(int(rates["learners"].value), gpus), int(rates["slots"].value))
+
+
 def _view(config: Config, base: Geometry, layout: Layout, load: Load, rates: Rates) -> View:
     learning = learning_gpu(config, base, layout, load)
     sampling = sampling_gpu(config, base, layout, load) if layout.gpus > layout.learners else None
@@ -156,52 +160,3 @@ def _view(config: Config, base: Geometry, layout: Layout, load: Load, rates: Rat
 def _memory(memory: Memory) -> dict[str, Any]:
     parts = {part.what: {"when": part.when, "bytes": part.bytes, "counted": part.counted} for part in memory.parts}
     return {"parts": parts, "while sampling": memory.during("sampling"), "while learning": memory.during("learning")}
-
-
-def _positions(config: Config, base: Geometry) -> Iterable[str]:
-    sampling = config.sampling
-    needed = sampling.prompt_tokens + max(sampling.proposal_tokens, sampling.answer_tokens)
-    if base.positions and needed > base.positions:
-        yield (
-            f"a prompt of {sampling.prompt_tokens} and a completion of {needed - sampling.prompt_tokens} tokens need {needed} "
-            f"positions, {base.base} has {base.positions}: the game will not start; lower sampling.*_tokens"
-        )
-
-
-def _overflow(config: Config, base: Geometry, layout: Layout, bound: View, expected: View, room: float) -> Iterable[str]:
-    """What does not fit, by how much, and what to change."""
-    for label, memory in (("learning", bound.learning), ("sampling", bound.sampling)):
-        for when in ("sampling", "learning") if label == "learning" else ("sampling",):
-            over = memory.during(when) - room if memory else 0.0
-            if memory is None or over <= 0:
-                continue
-            part = max((p for p in memory.parts if p.when in ("always", when)), key=lambda p: p.bytes)
-            now = expected.learning if label == "learning" else expected.sampling
-            likely = "; at the expected lengths it fits" if now and now.during(when) <= room else ""
-            yield (
-                f"memory of a GPU that {'learns' if label == 'learning' else 'only samples'}, while {when}: "
-                f"{over / 1e9:.1f} GB too much at the bound{likely}. The largest part is {part.what}, {part.bytes / 1e9:.1f} GB: "
-                f"{_remedy(config, base, layout, part.what, part.bytes, over)}"
-            )
-
-
-def _remedy(config: Config, base: Geometry, layout: Layout, what: str, size: float, over: float) -> str:
-    """What makes a part smaller, by how much where that can be told."""
-    if what in ("cache", "sampler's logits"):
-        teachers, students = members(config)
-        asked = load(config, bounds(config))
-        phases = ((asked.propose, teachers), (asked.solve, students or teachers))
-        rows = max(layout.at_once(config, phase, own) for phase, own in phases)
-        fitting = math.floor(rows * (1 - over / size))
-        return f"sequences={fitting} would fit" if fitting >= 1 else "lower sampling.*_tokens"
-    if what in ("logits", "attention mask", "activations"):
-        longest = config.sampling.prompt_tokens + max(config.sampling.proposal_tokens, config.sampling.answer_tokens)
-        fitting = int(config.learner.tokens_per_batch * (1 - over / size))
-        checkpointing = "" if config.learner.checkpointing else "learner.checkpointing=true, or "
-        if fitting >= longest:
-            return f"{checkpointing}learner.tokens_per_batch={fitting} would fit"
-        return f"{checkpointing}lower learner.tokens_per_batch, and sampling.*_tokens, whose longest text is {longest} tokens"
-    if what in ("adapters", "gradients", "optimizer", "sampler's adapters"):
-        return "a lower lora.rank, or fewer members"
-    smaller = "dtype=bfloat16, " if NUMBERS[config.dtype] > 2 else ""
-    return f"{smaller}a smaller base, or GPUs with more memory (--rate memory=141e9 plans for H200s)"

@@ -60,6 +60,13 @@ HARDWARE: dict[str, Rate] = {
 }
 """Of a GPU, and of the machine around it."""
 
+PHYSICAL = ("bandwidth", "bandwidth_used", "flops", "float32_flops", "flops_sampling", "flops_learning", "step_overhead",
+            "embedded_overhead")  # fmt: skip
+"""What the model's costs are derived from."""
+
+GPU = (*PHYSICAL, "learners", "slots", "swap")
+"""What a plan for a CPU does not ask."""
+
 EXPECTED: dict[str, Rate] = {
     "valid": Rate(0.7, "share of proposals", "assumed", "no run of this size was seen"),
     "proposal_prompt": Rate(1500, "tokens", "assumed", "the wording and six references"),
@@ -85,6 +92,7 @@ def assumed(config: Config) -> dict[str, Rate]:
     expected = {name: replace(rate, value=min(rate.value, getattr(most, name))) for name, rate in EXPECTED.items()}
     found = {**HARDWARE, **expected}
     if config.device == "cpu":
+        found = {name: rate for name, rate in found.items() if name not in GPU}
         size = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         found["memory"] = Rate(size, "bytes", "measured", "this machine")
         cores = config.referee.workers or len(os.sched_getaffinity(0))

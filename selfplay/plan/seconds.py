@@ -14,7 +14,7 @@ from selfplay.config import Config
 from selfplay.plan.geometry import Geometry
 from selfplay.plan.load import Asked, Lengths, Load
 from selfplay.plan.memory import FLOAT32, Layout, members, served_bytes
-from selfplay.plan.rates import DERIVED, Rate, Rates
+from selfplay.plan.rates import DERIVED, PHYSICAL, Rate, Rates
 
 RESOURCES = {
     "decoding": ("propose", "solve"),
@@ -28,7 +28,12 @@ RESOURCES = {
 
 
 def with_costs(config: Config, base: Geometry, layout: Layout, rates: Rates, lengths: Lengths) -> dict[str, Rate]:
-    """Rates with the model's costs: as measured or given, otherwise derived. Without either on a CPU: as they were."""
+    """Rates with the model's costs: as measured or given, and then what they would follow from is left out; else derived.
+
+    A CPU's are never derived.
+    """
+    if all(name in rates for name in DERIVED):
+        return {name: rate for name, rate in rates.items() if name not in PHYSICAL}
     if config.device == "cpu":
         return dict(rates)
     worked = {
@@ -49,14 +54,14 @@ def seconds(config: Config, base: Geometry, layout: Layout, load: Load, rates: R
     everyone, own = teachers + students, base.adapter_size(config.lora.rank) * FLOAT32
     workers = config.referee.workers or value["cores"] * (layout.gpus if config.device != "cpu" else 1)
     judged = workers * value["programs"]
-    swapped = 0 if layout.embedded else 2 * everyone * served_bytes(config, base)
+    served = 0.0 if layout.embedded else 2 * everyone * served_bytes(config, base) / value["swap"]
     return {
         "propose": _writing(config, layout, load.propose, teachers, value),
         "validate": load.propose.programs / judged,
         "solve": _writing(config, layout, load.solve, students or teachers, value),
         "judge": load.solve.programs / judged,
         "learn": load.learned_tokens * value["learned_seconds"] / layout.learners,
-        "serve": swapped / value["swap"],
+        "serve": served,
         "replace": _children(config) * own / value["breeding"],
         "checkpoint": 3 * everyone * own / value["disk"] / config.checkpoint.every,
         "rest": load.requests * value["bookkeeping"],
