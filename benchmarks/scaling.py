@@ -1,8 +1,8 @@
 """The tables of docs/scaling.md: `python -m benchmarks.scaling [--play] [--steps 6] [--json]`.
 
 What is planned for the paper's preset on GPUs, and how that compares with what is published; no GPU is needed or measured.
-With `--play` instead: games of several sizes are played on nano, one after the other, and the seconds of each are compared with a
-plan that knows only the run of one size.
+With `--play` instead: games of several sizes are played on nano, one after the other, and the processor seconds of each are
+compared with a plan that knows only the run of one size.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from benchmarks.step import played
 from lora_evo_cli.plan import cell
-from selfplay import presets
+from selfplay import loop, presets
 from selfplay.plan import GPUS, Geometry, Plan, geometry, plan, table
-from selfplay.plan.measured import like, watched
+from selfplay.plan.measured import lengths_of, like, watched
 from selfplay.plan.rates import Rate, assumed, given
+from selfplay.progress import shown
+from selfplay.runs import begun, play
 
 FITTING = ("learner.tokens_per_batch=14336", "sequences=24")
 """Changes with which the preset fits on 80 GB."""
@@ -34,8 +37,9 @@ PAPER_RATIO = 1.31
 AZR_SECONDS = (3 * 86400 / 500, 5 * 86400 / 500)
 """500 steps in three to five days on four A800."""
 
-CALIBRATED = 2
 PLAYED = (1, 2, 4, 8)
+CALIBRATED = (2, 4)
+MODEL = (("write", ("propose", "solve")), ("learn", ("learn",)))
 
 
 def rates_of(config: Any, changes: Sequence[str]) -> dict[str, Rate]:
@@ -99,31 +103,35 @@ def on_paper() -> dict[str, Any]:
 
 
 def on_nano(steps: int, sizes: Sequence[int], folder: Path) -> list[dict[str, Any]]:
-    """Seconds of a step as played, and as planned from the run of one size."""
-    runs = {}
-    for n in sizes:
-        print(f"{n}+{n}", file=sys.stderr, flush=True)
-        changes = [f"population.teachers={n}", f"population.students={n}"]
-        runs[n] = watched(played("nano", steps, changes, folder / str(n)).parent)
-    base = geometry("nano")
-    known = runs[CALIBRATED]
-    found = []
-    for n, run in runs.items():
-        rates, _ = like(run.config, base, assumed(run.config), known)
-        own = {**rates, **{name: rate for name, rate in like(run.config, base, rates, run)[0].items() if "journal" in rate.source}}
-        made, mine = (plan(run.config, base, which).expected for which in (rates, own))
-        parts = {"write": ("propose", "solve"), "judge": ("validate", "judge"), "learn": ("learn",), "all": ("total",)}
-        row: dict[str, Any] = {
-            "members": f"{n}+{n}",
-            "requests": statistics.fmean(len(s.proposals) + len(s.answers) for s in run.steps),
-        }
-        for part, names in parts.items():
-            spent = statistics.fmean(sum(step.seconds[name] for name in names) for step in run.timed)
-            whole = {**(made.seconds or {}), "total": made.total}
-            row |= {part: spent, f"{part} planned": sum(whole[name] or 0.0 for name in names)}
-        row |= {"error": row["all planned"] / row["all"] - 1, "error with its own lengths": (mine.total or 0.0) / row["all"] - 1}
-        found.append(row)
+    """Processor seconds of writing and learning in a step as played, and as planned from the run of one size."""
+    runs = {n: watched(timed_by_processor(n, steps, folder / str(n))) for n in sizes}
+    base, found = geometry("nano"), []
+    for known in CALIBRATED:
+        for n, run in runs.items():
+            rates, _ = like(run.config, base, assumed(run.config), runs[known])
+            planned, own = (of_model(plan(run.config, base, which)) for which in (rates, {**rates, **lengths_of(run)}))
+            spent = {
+                part: statistics.fmean(sum(step.seconds[name] for name in names) for step in run.timed) for part, names in MODEL
+            }
+            row: dict[str, Any] = {"planned from": f"{known}+{known}", "members": f"{n}+{n}"}
+            row |= {name: value for part in spent for name, value in ((part, spent[part]), (f"{part} planned", planned[part]))}
+            errors = [sum(of.values()) / sum(spent.values()) - 1 for of in (planned, own)]
+            found.append({**row, "error": errors[0], "error with its own lengths": errors[1]})
     return found
+
+
+def timed_by_processor(n: int, steps: int, folder: Path) -> Path:
+    """Play a game whose phases are timed by what this process computes: neighbours on the machine do not count."""
+    changes = [f"population.teachers={n}", f"population.students={n}", f"steps={steps}"]
+    processor = SimpleNamespace(perf_counter=time.process_time)
+    with patch.object(loop, "time", processor), begun(presets.preset("laptop", changes), folder) as run, shown(steps) as watcher:
+        play(run, watcher)
+    return folder
+
+
+def of_model(made: Plan) -> dict[str, float]:
+    """Seconds of the model's phases."""
+    return {part: sum((made.expected.seconds or {})[name] for name in names) for part, names in MODEL}
 
 
 def main() -> None:
@@ -154,7 +162,11 @@ def main() -> None:
 def told(rows: Sequence[dict[str, Any]]) -> str:
     head = list(rows[0])
     return rendered(
-        head, [[f"{row[k]:+.0%}" if "error" in k else f"{row[k]:.3g}" if k != "members" else row[k] for k in head] for row in rows]
+        head,
+        [
+            [f"{row[k]:+.0%}" if "error" in k else f"{row[k]:.3g}" if isinstance(row[k], float) else row[k] for k in head]
+            for row in rows
+        ],
     )
 
 

@@ -56,7 +56,7 @@ HARDWARE: dict[str, Rate] = {
     "programs": Rate(175, "programs/s a core", "measured", "python -m benchmarks.referee: 351 on two cores"),
     "breeding": Rate(1.2e8, "bytes of child/s", "measured", "python -m benchmarks.operators: 161 MB in 0.75 to 1.6 s, two cores"),
     "disk": Rate(1e9, "bytes/s", "assumed", "checkpoints on a local disk"),
-    "bookkeeping": Rate(2e-4, "s a completion", "measured", "python -m benchmarks.scaling: rewards, ratings and journal on nano"),
+    "bookkeeping": Rate(1e-4, "s a completion", "measured", "lora-evo selfplay plan --like RUN, of a run of the preset laptop"),
 }
 """Of a GPU, and of the machine around it."""
 
@@ -69,9 +69,9 @@ GPU = (*PHYSICAL, "learners", "slots", "swap")
 
 EXPECTED: dict[str, Rate] = {
     "valid": Rate(0.7, "share of proposals", "assumed", "no run of this size was seen"),
-    "proposal_prompt": Rate(1500, "tokens", "assumed", "the wording and six references"),
+    "proposal_prompt": Rate(800, "tokens", "assumed", "the wording and six short programs: 2,200 characters, three a token"),
     "proposal": Rate(1000, "tokens", "assumed", "what a summary of the paper says of a population's responses"),
-    "answer_prompt": Rate(500, "tokens", "assumed", "the wording and one program"),
+    "answer_prompt": Rate(300, "tokens", "assumed", "the wording and one program: 350 to 980 characters"),
     "answer": Rate(1000, "tokens", "assumed", "as proposal"),
     "proposal_longest": Rate(math.inf, "tokens", "assumed", "in every batch one completion reaches its limit"),
     "answer_longest": Rate(math.inf, "tokens", "assumed", "as proposal_longest"),
