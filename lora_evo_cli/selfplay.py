@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lora_evo_cli import game, report_page
+from lora_evo_cli import game, plan, report_page
 
 app = typer.Typer(name="selfplay", no_args_is_help=True, help="Co-evolve a population of adapters.")
 
@@ -62,6 +62,7 @@ def simulate(
 
 
 game.register(app)
+plan.register(app)
 report_page.register(app)
 
 
