@@ -15,7 +15,8 @@ STOP = ("\ndef ", "\nclass ", "\nif __name__", "\nprint(", "\n#", "\nassert ", "
 
 def asked(prompt: str) -> str:
     """The user's message for a function to complete."""
-    return f"Complete this Python function. Answer with the whole function in one block of Python.\n\n```python\n{prompt.rstrip()}\n```"
+    wish = "Complete this Python function. Answer with the whole function in one block of Python."
+    return f"{wish}\n\n```python\n{prompt.rstrip()}\n```"
 
 
 def source(prompt: str, entry: str, answer: Answer) -> str:
