@@ -9,9 +9,6 @@ from selfplay.engines import Completion, Engine, Request, Sampling
 from selfplay.exams.problem import ExamError, Question
 from selfplay.tasks import Style
 
-CHUNK = 128
-"""Completions that are written, and kept, at a time."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -23,6 +20,7 @@ class Plan:
         temperature: 0: the likeliest token, so one sample says all.
         seed: of samples, intervals and halves.
         max_tokens: of an answer; None: as the suite says.
+        batch: answers that are written, and kept, at a time.
     """
 
     samples: int = 1
@@ -30,6 +28,7 @@ class Plan:
     temperature: float = 0.0
     seed: int = 0
     max_tokens: int | None = None
+    batch: int = 128
 
     def __post_init__(self) -> None:
         for k in self.ks:
@@ -63,14 +62,12 @@ def wanted(suite: str, questions: Sequence[Question], members: Sequence[str | No
     return [Wanted(suite, q, member, i) for q in ordered for member in members for i in range(samples)]
 
 
-def chunks(given: Sequence[Wanted], style: Style) -> Iterator[Sequence[Wanted]]:
-    """Up to CHUNK answers at a time that end alike."""
+def chunks(given: Sequence[Wanted], style: Style, size: int) -> Iterator[Sequence[Wanted]]:
+    """Up to `size` answers at a time that end alike."""
     start = 0
     while start < len(given):
         stop = start + 1
-        while stop < min(len(given), start + CHUNK) and (
-            style == "chat" or given[stop].question.stop == given[start].question.stop
-        ):
+        while stop < min(len(given), start + size) and (style == "chat" or given[stop].question.stop == given[start].question.stop):
             stop += 1
         yield given[start:stop]
         start = stop

@@ -95,15 +95,13 @@ def pickled_text(data: bytes) -> str:
     Raises:
         ValueError: for any other pickle.
     """
-    found: list[str] = []
     try:
-        for opcode, argument, _ in pickletools.genops(data):
-            if opcode.name in _TEXTS:
-                found.append(str(argument))
-            elif opcode.name not in _HARMLESS:
-                raise ValueError(f"hidden tests are a pickle that does more than hold a text ({opcode.name}): refused")
-    except (IndexError, UnicodeDecodeError) as error:
+        operations = [(opcode.name, argument) for opcode, argument, _ in pickletools.genops(data)]
+    except (ValueError, IndexError) as error:
         raise ValueError(f"hidden tests are no pickle: {error}") from None
+    if strange := [name for name, _ in operations if name not in _TEXTS | _HARMLESS]:
+        raise ValueError(f"hidden tests are a pickle that does more than hold a text ({strange[0]}): refused")
+    found = [str(argument) for name, argument in operations if name in _TEXTS]
     if len(found) != 1:
         raise ValueError("hidden tests are a pickle of something other than one text: refused")
     return found[0]

@@ -140,7 +140,7 @@ def _parts(exam: Exam) -> list[tuple[Sequence[Wanted], Style, int]]:
     for own in exam.papers:
         style = exam.style_of(own.suite)
         asked = wanted(own.suite.name, own.questions, exam.takers, exam.plan.samples)
-        found += [(part, style, exam.plan.max_tokens or own.suite.max_tokens) for part in chunks(asked, style)]
+        found += [(part, style, exam.plan.max_tokens or own.suite.max_tokens) for part in chunks(asked, style, exam.plan.batch)]
     return found
 
 
