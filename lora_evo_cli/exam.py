@@ -76,7 +76,7 @@ def hold(
     """Evaluate adapters on public benchmarks: pass@1 and pass@k with intervals, all adapters in one batch."""
     from selfplay.exams.asking import Plan
 
-    plan = Plan(samples, tuple(sorted(set(k or [1]))), temperature, seed, max_tokens)
+    plan = Plan(samples, tuple(sorted(set(k or [1]))), temperature, seed, max_tokens, 128 if device == "cpu" else 1024)
     papers = _papers(suite or [], data, limit)
     _held(adapters or [], base, papers, plan, output, (device, dtype), with_base or not adapters, quiet, as_json)
 

@@ -169,9 +169,8 @@ def test_hidden_tests_do_not_fill_the_memory(monkeypatch):
 
 def test_tests_and_programs_never_share_a_process():
     """Even a program that takes over its process sees no expected value: it cannot return what it has not been told."""
-    question = suite("humaneval").questions([{**HUMANEVAL, "test": "def check(c):\n    assert c(2) == 4\n    assert 'secret'\n"}])[
-        0
-    ]
+    row = {**HUMANEVAL, "test": "def check(c):\n    assert c(2) == 4\n    assert 'secret'\n"}
+    question = suite("humaneval").questions([row])[0]
     text = (
         "    import gc, sys\n"
         "    found = [x for x in gc.get_objects() if type(x) is str and 'assert' in x]\n"
