@@ -65,7 +65,9 @@ def hold(
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Of an answer; as the suite says if left out.", show_default=False)
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Ask the first questions of a suite only.", show_default=False)] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Ask so many questions of each suite, spread over it.", show_default=False)
+    ] = None,
     with_base: Annotated[bool, typer.Option("--with-base", help="Let the base answer as well.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of samples, intervals and halves.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",

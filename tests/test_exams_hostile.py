@@ -51,7 +51,8 @@ HOSTILE = {
     "no assertions": "import builtins\nbuiltins.AssertionError = Exception\n__debug__2 = False\ndef f(a):\n    return 0\n",
     "builtins": "import builtins\nbuiltins.abs = builtins.len = builtins.all = lambda *a: True\ndef f(a):\n    return 0\n",
     "the harness's names": "def check(c): pass\ndef f(a): return 0\nimport sys\nsys.modules['__main__'].__dict__['f'] = f\n",
-    "frames": "import sys\ndef f(a):\n    frame = sys._getframe()\n    while frame:\n        frame.f_globals['plain'] = lambda x: [['passed']]\n"
+    "frames": "import sys\ndef f(a):\n    frame = sys._getframe()\n    while frame:\n"
+    "        frame.f_globals['plain'] = lambda x: [['passed']]\n"
     "        frame.f_globals['f'] = lambda *a: ['passed', []]\n        frame = frame.f_back\n    return 0\n",
     "a list that is too long": "def f(a):\n    import sys\n    sys._getframe(1).f_globals['plain'] = lambda x: [4] * 9\n"
     "    return 0\n",
@@ -174,7 +175,6 @@ def test_tests_and_programs_never_share_a_process():
     text = (
         "    import gc, sys\n"
         "    found = [x for x in gc.get_objects() if type(x) is str and 'assert' in x]\n"
-        "    names = [n for m in list(sys.modules.values()) for n in getattr(m, '__dict__', {}) if 'check' in n and n != '_check_methods']\n"
         "    return 4 if any('secret' + '' in x for x in found) else 0\n"
     )
     found = verdicts("humaneval", [Answer(question, text, "compact")])

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import chromium
 import pytest
 import torch
 from games import environment
@@ -17,7 +18,10 @@ import lora_evo
 from lora_evo_cli.main import main
 from selfplay.engines.torch_engine import TorchEngine
 from selfplay.exams.asking import Plan, chunks, wanted
+from selfplay.exams.data import found
 from selfplay.exams.problem import Question
+from selfplay.exams.run import paper
+from selfplay.exams.suites import suite
 
 ROW = {"question": "One and one?", "answer": "it is\n#### 2"}
 
@@ -32,7 +36,7 @@ def adapters(tmp_path_factory) -> Path:
         engine.fresh(name, i)
         row = engine.bank.weights[engine.bank.slot(name)]
         if name == "c":
-            row += 0.02 * torch.randn(len(row), generator=generator)
+            row += 0.1 * torch.randn(len(row), generator=generator)
         lora_evo.save(engine.adapter(name), folder / name)
     return folder
 
@@ -86,9 +90,24 @@ def test_a_population(adapters, tmp_path, capsys):
     assert "another exam (it differs in seed)" in capsys.readouterr().err
 
 
+def test_the_page_in_a_browser(adapters, tmp_path):
+    if chromium.found() is None:
+        pytest.skip("no chromium on the PATH: apt-get install chromium")
+    assert main(evaluated(adapters, tmp_path / "exam", "--limit", "6", "--quiet")) == 0
+    browser = chromium.Browser(tmp_path / "profile")
+    try:
+        browser.show(tmp_path / "exam" / "report.html")
+        assert browser.look("document.querySelectorAll('tbody tr').length") == 7
+        assert browser.look("document.querySelectorAll('rect').length") == 18
+        assert browser.problems == []
+        assert all(address.startswith(("file:", "data:")) for address in browser.requests)
+    finally:
+        browser.close()
+
+
 @pytest.mark.slow
 def test_a_killed_exam_goes_on_to_the_same_result(adapters, tmp_path):
-    more = ("--limit", "60", "-n", "3", "-t", "1", "--quiet")
+    more = ("--limit", "90", "-n", "2", "-t", "1", "--quiet")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     command = [sys.executable, "-m", "lora_evo_cli.main"]
     assert subprocess.run([*command, *evaluated(adapters, whole, *more)], env=environment(), capture_output=True).returncode == 0
@@ -203,6 +222,15 @@ def test_data_are_listed_and_fetched(tmp_path, capsys, monkeypatch):
     there.write_bytes(gzip.compress(b"{}\n"))
     assert main(["eval", "data", "fetch", "humaneval"]) == 0, "what is there is not fetched again"
     assert capsys.readouterr().out.strip() == str(there)
+
+
+def test_a_limit_spreads_over_the_file():
+    own = suite("nano-heldout")
+    some = paper(own, found(own, None), 30).questions
+    assert [sum(q.facts.kind == kind for q in some) for kind in ("deduction", "abduction", "induction")] == [10, 10, 10]
+    everything = own.questions(own.rows())
+    assert all(q in everything for q in some)
+    assert paper(own, found(own, None), 1000).questions == everything
 
 
 def test_questions_that_end_alike_share_a_call_and_nothing_is_asked_twice():

@@ -79,8 +79,10 @@ class Exam:
 
 
 def paper(suite: Suite, data: Data, limit: int | None = None) -> Paper:
-    """A suite's paper, of its first questions if there is a limit."""
-    return Paper(suite, suite.questions(data.rows[:limit]), data)
+    """A suite's paper; with a limit, so many questions spread evenly over the file, whose kinds often lie one behind the other."""
+    asked = suite.questions(data.rows)
+    count = min(limit or len(asked), len(asked))
+    return Paper(suite, [asked[i * len(asked) // count] for i in range(count)], data)
 
 
 def begun(exam: Exam, folder: Path) -> None:
