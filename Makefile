@@ -35,7 +35,7 @@ bench: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet -c constraints.txt torch
-	$(RUN) -m pip install --quiet -c constraints.txt -e '.[selfplay,report,dev]'
+	$(RUN) -m pip install --quiet -c constraints.txt -e '.[selfplay,report,eval,dev]'
 	touch $@
 
 clean:

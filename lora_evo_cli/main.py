@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from lora_evo.errors import LoraEvoError
-from lora_evo_cli import base, family, look, plot, referee, selfplay
+from lora_evo_cli import base, exam, family, look, plot, referee, selfplay
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 """Typer's click, its own or the package, has no public name for this class."""
@@ -90,6 +90,7 @@ plot.register(app)
 app.add_typer(base.app)
 app.add_typer(referee.app)
 app.add_typer(selfplay.app)
+app.add_typer(exam.app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

