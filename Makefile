@@ -18,10 +18,10 @@ demo: $(READY)
 	$(VENV)/bin/lora-evo selfplay run --set steps=15 -o demo-out/game
 
 test: check
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n auto --dist loadfile
 
 quick: $(READY)
-	$(RUN) -m pytest -m "not slow"
+	$(RUN) -m pytest -n auto --dist loadfile -m "not slow"
 
 check: $(READY)
 	$(RUN) -m ruff format --check $(SOURCES)
