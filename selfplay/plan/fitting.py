@@ -38,12 +38,15 @@ def problems(config: Config, base: Geometry, layout: Layout, room: float) -> Ite
 def _overflow(where: str, memory_of: Callable[[Config], Memory], config: Config, when: When, room: float) -> Iterator[str]:
     memory = memory_of(config)
     over = memory.during(when) - room
-    if over > 0:
-        part = max((p for p in memory.parts if p.when in ("always", when)), key=lambda p: p.bytes)
-        yield (
-            f"memory of {where}, while {when}: {over / 1e9:.1f} GB too much. The largest part is {part.what}, "
-            f"{part.bytes / 1e9:.1f} GB. {_remedy(config, lambda c: memory_of(c).during(when) <= room, when)}"
-        )
+    if over <= 0:
+        return
+    part = max((p for p in memory.parts if p.when in ("always", when)), key=lambda p: p.bytes)
+    always = sum(p.bytes for p in memory.parts if p.when == "always")
+    remedy = _remedy(config, lambda changed: memory_of(changed).during(when) <= room, when)
+    yield (
+        f"memory of {where}, while {when}: {over / 1e9:.1f} GB too much. The largest part is {part.what}, {part.bytes / 1e9:.1f} "
+        f"GB; what is always there takes {always / 1e9:.1f} GB of {room / 1e9:.1f}. {remedy}"
+    )
 
 
 def _remedy(config: Config, fits: Callable[[Config], bool], when: When) -> str:
@@ -59,11 +62,20 @@ def _remedy(config: Config, fits: Callable[[Config], bool], when: When) -> str:
         tokens = _largest(rules.tokens_per_batch, lambda n: fits(_learning(config, replace(rules, tokens_per_batch=n))))
         if tokens:
             return f"learner.tokens_per_batch={tokens} would fit"
+    return _beside(config, when)
+
+
+def _beside(config: Config, when: When) -> str:
+    """What can be changed where rows and batches are not enough."""
+    ways = [
+        "lower sampling.*_tokens or lora.rank",
+        "take fewer members or a smaller base",
+        "take GPUs with more memory (--rate memory)",
+    ]
+    if config.dtype != "bfloat16":
+        ways.insert(0, "set dtype=bfloat16")
     change = "sequences" if when == "sampling" else "learner.tokens_per_batch"
-    return (
-        f"No {change} is small enough: also lower sampling.*_tokens or lora.rank, take fewer members, dtype=bfloat16 or a "
-        "smaller base, or GPUs with more memory (--rate memory=141e9 is an H200's)"
-    )
+    return f"Lowering {change} alone is not enough: {', '.join(ways[:-1])}, or {ways[-1]}"
 
 
 def _learning(config: Config, rules: object) -> Config:
