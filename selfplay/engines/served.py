@@ -24,7 +24,7 @@ from selfplay.engines.base import Completion, Request, Sampling
 from selfplay.engines.endings import Endings
 from selfplay.engines.prompts import prompt_ids
 from selfplay.engines.versions import ServeError, Version, Versions, digest_of
-from selfplay.engines.vllm_engine import completion
+from selfplay.engines.vllm_engine import apart, completion
 from selfplay.tasks import Style
 
 AT_ONCE = 64
@@ -99,6 +99,12 @@ class ServedEngine:
             MemberError: for an unknown member.
             OSError: if no server is left.
         """
+        found: dict[int, Completion] = {}
+        for part in apart(requests):
+            found.update(zip(part, self._written([requests[i] for i in part], sampling), strict=True))
+        return [found[i] for i in range(len(requests))]
+
+    def _written(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         names = [None if r.member is None else self._version(r.member).name for r in requests]
         found: dict[int, Completion] = {}
         todo = deque(range(len(requests)))
@@ -210,12 +216,19 @@ class ServedEngine:
                 said = answer.read()
         except HTTPError as error:
             reason = f"{error.code} {_reason(error)}"
-            raise (
-                _DownError(reason) if error.code >= 500 and what != "load_lora_adapter" else ServeError(f"{url}: {reason}")
-            ) from None
+            if error.code >= 500 and not (what == "load_lora_adapter" and self._healthy(url)):
+                raise _DownError(reason) from None
+            raise ServeError(f"{url}: {reason}") from None
         except (OSError, HTTPException) as error:
             raise _DownError(str(getattr(error, "reason", error)) or type(error).__name__) from None
         return json.loads(said) if said[:1] == b"{" else said.decode()
+
+    def _healthy(self, url: str) -> bool:
+        try:
+            with self._open(f"{url}/health", timeout=self.timeout):
+                return True
+        except (OSError, HTTPException):
+            return False
 
     def _out(self, url: str, reason: Exception) -> None:
         if url in self.servers:

@@ -96,6 +96,12 @@ class VllmEngine:
             MemberError: for an unknown member.
             OSError: if vLLM has died.
         """
+        found: dict[int, Completion] = {}
+        for part in apart(requests):
+            found.update(zip(part, self._written([requests[i] for i in part], sampling), strict=True))
+        return [found[i] for i in range(len(requests))]
+
+    def _written(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         from vllm import SamplingParams
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -142,6 +148,16 @@ class VllmEngine:
         self.versions.release(version)
 
 
+def apart(requests: Sequence[Request]) -> list[list[int]]:
+    """Places of the requests to the base, and of those to members.
+
+    vLLM's LoRA layers for CPUs (0.32) mark a row without an adapter by -1 and read the last adapter for it, unless no row has one.
+    """
+    base = [i for i, r in enumerate(requests) if r.member is None]
+    members = [i for i, r in enumerate(requests) if r.member is not None]
+    return [part for part in (base, members) if part]
+
+
 def settings_of(given: Config, members: int, on_cpu: bool) -> dict[str, Any]:
     """What `vllm.LLM` is told.
 
@@ -153,7 +169,7 @@ def settings_of(given: Config, members: int, on_cpu: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "dtype": given.dtype, "seed": 0, "max_num_seqs": given.sequences, "tensor_parallel_size": chosen.tensor_parallel,
         "max_model_len": sampling.prompt_tokens + max(sampling.proposal_tokens, sampling.answer_tokens),
-        "enable_prefix_caching": True, "logprobs_mode": "processed_logprobs", "disable_log_stats": True,
+        "enable_prefix_caching": True, "logprobs_mode": "processed_logprobs", "disable_log_stats": True, "use_tqdm_on_load": False,
         "enable_lora": True, "max_loras": slots, "max_cpu_loras": max(members + 1, slots),
         "max_lora_rank": lora_rank(given.lora.rank),
         "gpu_memory_utilization": chosen.gpu_memory, "enforce_eager": chosen.enforce_eager or on_cpu,
