@@ -30,7 +30,7 @@ def written(table: Table, requests: Sequence[Request], stops: Sequence[tuple[str
     for stop in dict.fromkeys(stops):
         own = [i for i, of in enumerate(stops) if of == stop]
         sampling = Sampling(table.config.sampling.temperature, max_tokens, stop)
-        found.update(zip(own, table.engine.generate([requests[i] for i in own], sampling), strict=True))
+        found.update(zip(own, table.sampler.generate([requests[i] for i in own], sampling), strict=True))
     return [found[i] for i in range(len(requests))]
 
 

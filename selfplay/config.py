@@ -29,7 +29,7 @@ Count = Annotated[int, Field(ge=1)]
 Row = BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
 """One text stands for a row of one: `game.kinds=deduction`."""
 
-MAY_CHANGE = ("steps", "checkpoint", "writers", "referee.workers")
+MAY_CHANGE = ("steps", "checkpoint", "writers", "referee.workers", "vllm")
 """Keys that change nothing of what is played; a run may be resumed with other values of them."""
 
 
@@ -167,6 +167,38 @@ class CheckpointConfig(Branch):
     keep: Count = 2
 
 
+class VllmConfig(Branch):
+    """vLLM, where `engine` names it. Length, sequences, rank and dtype follow from the rest of the tree.
+
+    Attributes:
+        servers: URLs of `vllm serve`; none: vLLM is started beside the learner.
+        store: a folder for the members' versions, which servers must be able to read; None: this machine's memory.
+        timeout: seconds until a server that does not answer is taken out.
+        gpu_memory: the share of a GPU's memory that vLLM may take.
+        cache_gb: room for keys and values; None: what is left of `gpu_memory`, and 1 on a CPU.
+        tensor_parallel: GPUs that share the base.
+        max_loras: adapters in one batch; None: all members.
+        enforce_eager: no CUDA graphs.
+    """
+
+    servers: Annotated[tuple[str, ...], Row] = ()
+    store: str | None = None
+    timeout: float = Field(default=600.0, gt=0)
+    gpu_memory: float = Field(default=0.4, gt=0, lt=1)
+    cache_gb: float | None = Field(default=None, gt=0)
+    tensor_parallel: Count = 1
+    max_loras: Count | None = None
+    enforce_eager: bool = False
+
+    @field_validator("servers")
+    @classmethod
+    def _urls(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [url for url in servers if not url.startswith(("http://", "https://"))]
+        if wrong or len(set(servers)) < len(servers):
+            raise ValueError("must be different URLs such as http://localhost:8000")
+        return servers
+
+
 class Config(Branch):
     """A whole run.
 
@@ -177,6 +209,7 @@ class Config(Branch):
         steps: to play.
         device, dtype: of the base; members are float32.
         sequences: completions the engine writes at one time.
+        engine: who writes completions: `torch`, the embedded engine that also learns, or `vllm`.
         writers: where else the figures of each step go.
     """
 
@@ -187,6 +220,8 @@ class Config(Branch):
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
     sequences: Count = 512
+    engine: Literal["torch", "vllm"] = "torch"
+    vllm: VllmConfig = VllmConfig()
     population: PopulationConfig = PopulationConfig()
     lora: LoraConfig = LoraConfig()
     game: GameConfig = GameConfig()

@@ -11,6 +11,7 @@ from selfplay import checkpoint, phases
 from selfplay.population import Population, Role, ranked
 from selfplay.ratings import win_probability
 from selfplay.runs import RunError, check_base, read_config, seated
+from selfplay.serving import serve
 from selfplay.table import Answered, Match, Proposed, State, Table
 from selfplay.tree import near
 
@@ -67,5 +68,6 @@ def faced(
     table = replace(table, config=table.config.with_changes(game=game), tasks=tasks)
     one, two = state.population[teacher].rating, state.population[student].rating
     match = Match(teacher, student, win_probability(two, one))
+    serve(table, state.population)
     proposed = phases.validate(table, phases.propose(table, state, [match], f"look-{seed}"))
     return phases.reward(table, proposed, phases.judge(table, phases.solve(table, proposed)))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from selfplay import events, phases
 from selfplay.children import replace_worst
 from selfplay.events import Event
+from selfplay.serving import rest, serve
 from selfplay.table import Answered, Child, Match, Proposed, Rated, State, Table
 from selfplay.updates import Update
 
@@ -44,6 +45,8 @@ def step(table: Table, state: State, clock: Clock) -> tuple[State, list[Event]]:
     number = state.step + 1
     with clock("match"):
         matches = phases.match(table, state, number)
+    with clock("serve"):
+        serve(table, state.population)
     with clock("propose"):
         proposed = phases.propose(table, state, matches, number)
     with clock("validate"):
@@ -56,6 +59,7 @@ def step(table: Table, state: State, clock: Clock) -> tuple[State, list[Event]]:
         proposed, answered = phases.reward(table, proposed, answered)
         proposed = phases.remember(state, proposed)
     with clock("learn"):
+        rest(table)
         updates = phases.learn(table, proposed, answered)
         ledger = phases.charge(state.ledger, proposed, answered, updates)
     with clock("rate"):

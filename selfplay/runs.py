@@ -17,6 +17,7 @@ from lora_evo.errors import LoraEvoError
 from selfplay import checkpoint, events, journal, loop, presets, writers
 from selfplay.bases import TINY
 from selfplay.config import MAY_CHANGE, Config, checked, differences
+from selfplay.engines.opening import opened
 from selfplay.engines.torch_engine import TorchEngine
 from selfplay.events import Event
 from selfplay.founding import founded, founding_seed
@@ -78,8 +79,8 @@ def seated(given: Config) -> Iterator[Table]:
         referee.start()
     except RefereeError as error:
         raise RunError(f"{error} (referee.allow_degraded=true)") from None
-    with referee:
-        yield Table(given.with_changes(style=style), engine, learner, referee, given.game.tasks, style)
+    with referee, opened(given, engine, slots) as sampler:
+        yield Table(given.with_changes(style=style), engine, sampler, learner, referee, given.game.tasks, style)
 
 
 @contextmanager

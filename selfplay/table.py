@@ -13,7 +13,7 @@ from selfplay.accounting import Ledger
 from selfplay.archive import Archive
 from selfplay.complexity import Complexity
 from selfplay.config import Config
-from selfplay.engines import Completion
+from selfplay.engines import Completion, Sampler
 from selfplay.engines.torch_engine import TorchEngine
 from selfplay.learner import Learner
 from selfplay.population import Population
@@ -25,10 +25,16 @@ from selfplay.tasks import Buffers, Problem, Style, Task
 
 @dataclass(frozen=True)
 class Table:
-    """What is played with: it outlives the steps."""
+    """What is played with: it outlives the steps.
+
+    Attributes:
+        engine: where the members live and learn.
+        sampler: who writes completions: the engine itself, or vLLM, which `serving.serve` brings the members to.
+    """
 
     config: Config
     engine: TorchEngine
+    sampler: TorchEngine | Sampler
     learner: Learner
     referee: Referee
     tasks: dict[str, Task]

@@ -164,7 +164,20 @@ def test_phases_are_told_in_order(tmp_path):
     watcher = Silent()
     with begun(tiniest("steps=1"), tmp_path / "run") as run:
         play(run, watcher)
-    names = ["match", "propose", "validate", "solve", "judge", "reward", "learn", "rate", "replace", "journal", "checkpoint"]
+    names = [
+        "match",
+        "serve",
+        "propose",
+        "validate",
+        "solve",
+        "judge",
+        "reward",
+        "learn",
+        "rate",
+        "replace",
+        "journal",
+        "checkpoint",
+    ]
     assert watcher.phases == [(1, name) for name in names]
     assert [s["step"] for s in watcher.steps] == [1]
 

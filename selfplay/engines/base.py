@@ -82,3 +82,20 @@ class Engine(Protocol):
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """One completion for each request, in order; members may be mixed freely."""
+
+
+class Sampler(Engine, Protocol):
+    """An engine outside this process, to which the members of the embedded one are brought."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Whom it serves."""
+
+    def wake(self) -> None:
+        """Get ready to write; nothing if it is."""
+
+    def sleep(self) -> None:
+        """Give memory that it shares with the learner back; nothing if it has."""
+
+    def close(self) -> None:
+        """End what was started."""

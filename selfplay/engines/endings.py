@@ -18,19 +18,34 @@ class Endings:
     @staticmethod
     def of(model: Any, tokenizer: Any) -> Endings:
         """The end tokens of the generation config, the config and the tokenizer together; some models name several."""
-        named = (model.generation_config.eos_token_id, model.config.get_text_config().eos_token_id, tokenizer.eos_token_id)
-        return Endings(tokenizer, frozenset(token for ids in named for token in _listed(ids)))
+        return _named(model.generation_config, model.config, tokenizer)
+
+    @staticmethod
+    def read(base: str) -> Endings:
+        """The same, from a base's files, without its weights."""
+        from transformers import AutoTokenizer, GenerationConfig
+        from transformers.models.auto.configuration_auto import AutoConfig
+
+        config = AutoConfig.from_pretrained(base)
+        try:
+            generation = GenerationConfig.from_pretrained(base)
+        except OSError:  # a folder without one
+            generation = GenerationConfig.from_model_config(config)
+        return _named(generation, config, AutoTokenizer.from_pretrained(base))
 
     def found(self, tokens: Sequence[int], stop: Sequence[str]) -> str | None:
         """The text of a completion that its last token has ended; None if it goes on."""
         if tokens[-1] in self.ends:
-            text = self.text(tokens[:-1])
-            return _cut(text, stop)
+            return self.cut(tokens, stop)
         if stop and any(text[-1] in self._piece(tokens[-1]) for text in stop):
             text = self.text(tokens)
             if any(s in text for s in stop):
                 return _cut(text, stop)
         return None
+
+    def cut(self, tokens: Sequence[int], stop: Sequence[str]) -> str:
+        """The text of a completion that has ended: without its end token, if it has one, and up to the first stop text."""
+        return _cut(self.text(tokens[:-1] if tokens[-1] in self.ends else tokens), stop)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Decoded, without special tokens."""
@@ -42,6 +57,11 @@ class Endings:
         if token not in self._pieces:
             self._pieces[token] = self.text([token])
         return self._pieces[token]
+
+
+def _named(generation: Any, config: Any, tokenizer: Any) -> Endings:
+    named = (generation.eos_token_id, config.get_text_config().eos_token_id, tokenizer.eos_token_id)
+    return Endings(tokenizer, frozenset(token for ids in named for token in _listed(ids)))
 
 
 def _listed(ids: int | Iterable[int] | None) -> list[int]:

@@ -24,6 +24,7 @@ from selfplay.engines.bank import Bank
 from selfplay.engines.base import Completion, Request, Sampling
 from selfplay.engines.cache import GrowingCache
 from selfplay.engines.endings import Endings
+from selfplay.engines.prompts import prompt_ids
 from selfplay.engines.routed import adapted, attach
 from selfplay.engines.rows import Batch, attention_mask, route_of, seen
 from selfplay.tasks import Style
@@ -107,15 +108,8 @@ class TorchEngine:
         return bool(self.tokenizer.chat_template)
 
     def prompt(self, text: str, style: Style) -> tuple[int, ...]:
-        """See `Engine.prompt`. A template writes its own start token; none is added to it."""
-        if style == "chat":
-            if not self.has_chat:
-                raise LoraEvoError("style is chat, but the base's tokenizer has no chat template; use compact")
-            message = [{"role": "user", "content": text}]
-            written = self.tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
-            return tuple(self.tokenizer.encode(written, add_special_tokens=False))
-        start = [self.tokenizer.bos_token_id] if self.tokenizer.bos_token_id is not None else []
-        return (*start, *self.tokenizer.encode(text, add_special_tokens=False))
+        """See `Engine.prompt`."""
+        return prompt_ids(self.tokenizer, text, style)
 
     # sampling
 
