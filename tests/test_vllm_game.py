@@ -1,0 +1,23 @@
+"""A whole game on vLLM, by the command line: played, broken off, gone on with."""
+
+import pytest
+from games import called, command, run_command
+
+from selfplay import checkpoint
+from selfplay.journal import read
+
+pytest.importorskip("vllm", reason="vLLM IS NOT INSTALLED HERE: make test-vllm makes an environment that has it")
+pytestmark = pytest.mark.slow
+
+
+def test_a_game_is_played_and_gone_on_with(tmp_path):
+    folder = tmp_path / "run"
+    begun = called(run_command(folder, "engine=vllm", "steps=3", "learner.lr=0.01"))
+    assert begun.returncode == 0, begun.stderr
+    gone_on = called(command("resume", folder, "--steps", "5"))
+    assert gone_on.returncode == 0, gone_on.stderr
+    assert checkpoint.read(checkpoint.latest(folder)).step == 5
+    updates = [event for event in read(folder / "journal.jsonl") if event["event"] == "update" and event["samples"]]
+    assert {event["step"] for event in updates} == {1, 2, 3, 4, 5}
+    assert any(event["grad_norm"] > 0 for event in updates)
+    assert all(event["mismatch"] < 1e-2 for event in updates)
