@@ -179,3 +179,13 @@ def test_tests_and_programs_never_share_a_process():
     )
     found = verdicts("humaneval", [Answer(question, text, "compact")])
     assert found["h"].status is Status.WRONG
+
+
+def test_answers_of_mathematics_run_nothing(tmp_path):
+    pytest.importorskip("math_verify", reason="math-verify is not installed")
+    question = suite("gsm8k").questions([{"question": "?", "answer": "#### 2"}])[0]
+    attack = f"__import__('os').system('touch {tmp_path}/broken')"
+    shapes = ("\\boxed{{{}}}", "The answer is {}", "{}", "${}$", "1+{}", "The answer is ({})*2", "\\boxed{{9**9**9**9}}")
+    for shape in shapes:
+        assert not verdicts("gsm8k", [Answer(question, shape.format(attack), "chat")])["0"].ok
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from selfplay.referee import Referee, Status, Verdict
 STOP = ("\nQuestion:", "\n\nQ:")
 SECONDS = 5
 """For reading an answer, and for each comparison."""
+LONGEST = 4000
+"""Characters that are read: an answer stands at the end."""
 _MARKED = re.compile(r"####\s*(.+)")
 _FINAL = re.compile(r"(?:final answer|answer)\s*(?:is|:)\s*", re.IGNORECASE)
 
@@ -62,7 +65,7 @@ def graded(gold: str, text: str) -> Verdict:
     wanted = read(f"\\boxed{{{gold}}}") or read(f"${gold}$") or read(gold)
     if not wanted:
         return Verdict(Status.INFRA_ERROR, f"math-verify cannot read the suite's own answer: {gold}"[:160])
-    found = read(final(reading.said(text)))
+    found = read(final(reading.said(text))[-LONGEST:])
     if not found:
         return Verdict(Status.BAD_FORMAT, "no answer found")
     try:
@@ -121,6 +124,7 @@ def _library() -> tuple[Callable[[str], list[Any]], Callable[[Any, Any], bool]]:
         raise ExamError("problems of mathematics need math-verify: pip install 'lora-evo[eval]'") from None
     if threading.current_thread() is not threading.main_thread():
         raise ExamError("answers of mathematics are compared in the main thread only: math-verify keeps time by an alarm")
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs what it cannot read, whole
     return (lambda text: list(parse(text, parsing_timeout=SECONDS))), (lambda a, b: bool(verify(a, b, timeout_seconds=SECONDS)))
 
 

@@ -13,9 +13,10 @@ from selfplay.referee import Referee, Status, Verdict
 UNSOUND = ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour")
 """Tasks that score the answer they publish 0: there is nothing to be right about."""
 EVALUATING = (
-    "bitwise_arithmetic", "countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration",
+    "binary_matrix", "bitwise_arithmetic", "codeio", "composite", "countdown", "intermediate_integration", "n_queens",
+    "polynomial_multiplication", "puzzle24", "simple_integration", "spiral_matrix", "string_insertion",
 )  # fmt: skip
-"""Tasks whose scoring evaluates the answer as Python or by sympy's parser, which does: code of a model, so they are left out."""
+"""Tasks whose scoring evaluates text as Python, or may (composite has the others inside): code of a model, so they are left out."""
 TASKS = (
     "basic_arithmetic", "binary_alternation", "caesar_cipher", "chain_sum", "count_bits", "count_primes", "decimal_chain_sum",
     "fraction_simplification", "gcd", "knights_knaves", "lcm", "leg_counting", "letter_counting", "number_sequence", "products",
