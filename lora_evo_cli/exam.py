@@ -128,14 +128,15 @@ def _held(
     given: list[str], base: str, papers: list[Any], plan: Plan, folder: Path, place: tuple[str, str], with_base: bool, quiet: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
+    from selfplay.bases import style_of
     from selfplay.exams.run import Exam, answered, begun, graded
-    from selfplay.exams.seating import digests, loaded, opened, style_of
+    from selfplay.exams.seating import digests, loaded, opened
     from selfplay.exams.table import results
 
     adapters = loaded(given)
     with show.waiting(f"loading {base}", quiet):
         engine = opened(base, adapters, *place)
-    exam = Exam((base, engine.base_digest), digests(adapters), papers, plan, style_of(base, engine), with_base)
+    exam = Exam((base, engine.base_digest), digests(adapters), papers, plan, style_of(base, engine.has_chat), with_base)
     begun(exam, folder)
     try:
         with show.progress("answers", quiet) as watch:
@@ -151,8 +152,8 @@ def _held(
 def _written(exam: Exam, found: dict[str, Any], folder: Path, as_json: bool) -> None:
     import json
 
-    from selfplay.exams.run import replaced
     from selfplay.exams.table import markdown
+    from selfplay.files import replaced
     from selfplay.report import exam_page
 
     text = markdown(found)

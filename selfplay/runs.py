@@ -15,19 +15,17 @@ from typing import Protocol
 
 from lora_evo.errors import LoraEvoError
 from selfplay import checkpoint, events, journal, loop, presets, writers
-from selfplay.bases import TINY
+from selfplay.bases import style_of
 from selfplay.config import MAY_CHANGE, Config, checked, differences
 from selfplay.engines.opening import opened
 from selfplay.engines.torch_engine import TorchEngine
 from selfplay.events import Event
+from selfplay.files import replaced
 from selfplay.founding import founded, founding_seed
 from selfplay.learner import Learner
 from selfplay.referee import Referee, RefereeError
 from selfplay.table import State, Table
 from selfplay.tasks import Style
-
-COMPACT = ("nano", TINY)
-"""Bases that are asked in the compact style unless told otherwise."""
 
 
 class RunError(LoraEvoError):
@@ -125,7 +123,7 @@ def resumed(folder: Path, steps: int | None = None) -> Iterator[Run]:
         state = checkpoint.load(newest, table)
         with _opened(folder, table, state) as run:
             if steps is not None:
-                _replace_text(folder / "config.yaml", presets.dumps(table.config))
+                replaced(folder / "config.yaml", presets.dumps(table.config))
             run.journal.truncate(saved.journal_bytes)
             _forget_timings(folder / "timings.jsonl", saved.step)
             yield run
@@ -178,7 +176,7 @@ def _opened(folder: Path, table: Table, state: State) -> Iterator[Run]:
 def _style(given: Config, engine: TorchEngine) -> Style:
     if given.style == "chat" and not engine.has_chat:
         raise RunError(f"style is chat, but the tokenizer of {given.base} has no chat template; use compact")
-    return given.style or ("chat" if engine.has_chat and given.base not in COMPACT else "compact")
+    return given.style or style_of(given.base, engine.has_chat)
 
 
 def _check_device(device: str) -> None:
@@ -237,13 +235,7 @@ def _forget_timings(file: Path, step: int) -> None:
     for line in file.read_text().splitlines():
         with suppress(ValueError, KeyError, TypeError):
             kept += [line] if json.loads(line)["step"] <= step else []
-    _replace_text(file, "".join(line + "\n" for line in kept))
-
-
-def _replace_text(file: Path, text: str) -> None:
-    aside = file.with_name(file.name + ".part")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, file)
+    replaced(file, "".join(line + "\n" for line in kept))
 
 
 @contextmanager

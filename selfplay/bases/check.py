@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from selfplay.bases import resolve
+from selfplay.bases import resolve, style_of
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def check(base: str) -> Checked:
 
     engine = TorchEngine(base, slots=1)
     engine.fresh("m", 0)
-    style = "chat" if engine.has_chat else "compact"
-    prompt = engine.prompt(get("deduction").proposal_prompt(style, []), style)  # type: ignore[arg-type]
+    style = style_of(base, engine.has_chat)
+    prompt = engine.prompt(get("deduction").proposal_prompt(style, []), style)
     stop = ("\n\n",) if style == "compact" else ()
     written = engine.generate([Request("m", prompt, seed) for seed in range(2)], Sampling(1.0, 64, stop))
     samples = [Sample("m", prompt, c.tokens, c.logprobs, 1.0 - 2 * i) for i, c in enumerate(written)]

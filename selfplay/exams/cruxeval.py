@@ -19,27 +19,27 @@ _EXAMPLE = "def f(a, b):\n    return [a, b, a + b]"
 STOP = ("[/ANSWER]", "\n[PYTHON]")
 
 
-class CruxEvalOutput(Suite):
-    """Output prediction."""
+class CruxEval(Suite):
+    """What both have in common: an assertion with a gap.
 
-    name = "cruxeval-o"
-    about = "the output of 800 short functions (CRUXEval)"
+    Attributes:
+        ask: the user's wish.
+        gap: the assertion's text from the literals of the call and of the value.
+    """
+
     hub = ("cruxeval-org/cruxeval", None, "test")
     max_tokens = 256
+    ask: str
+    gap: str
 
     def question(self, row: Row, number: int) -> Question:
         """See `Suite.question`."""
         code, given, output = str(row["code"]), str(row["input"]), str(row["output"])
         formats.value(output)
-        ask = "Complete the assertion with a literal: the value that f returns. Put the assertion between [ANSWER] and [/ANSWER]."
-        shown, example = f"{code}\nassert f({given}) == ??", f"{_EXAMPLE}\nassert f(1, 2) == ??"
-        return Question(
-            str(row["id"]), *_texts(ask, shown, example, "assert f(1, 2) == [1, 2, 3]"), STOP, (code, given, output), number
-        )
-
-    def grade(self, referee: Referee, answers: Sequence[Answer]) -> list[Verdict]:
-        """See `Suite.grade`. Nothing has to be run."""
-        return [_output(answer) for answer in answers]
+        shown = f"{code}\nassert {self.gap.format(given=given, output=output)}"
+        example = f"{_EXAMPLE}\nassert {self.gap.format(given='1, 2', output='[1, 2, 3]')}"
+        ask = f"{self.ask} Put the assertion between [ANSWER] and [/ANSWER]."
+        return Question(str(row["id"]), *_texts(ask, shown, example), STOP, (code, given, output), number)
 
     def gold(self, question: Question) -> str:
         """See `Suite.gold`."""
@@ -47,23 +47,26 @@ class CruxEvalOutput(Suite):
         return f"assert f({given}) == {output}"
 
 
-class CruxEvalInput(Suite):
+class CruxEvalOutput(CruxEval):
+    """Output prediction."""
+
+    name = "cruxeval-o"
+    about = "the output of 800 short functions (CRUXEval)"
+    ask = "Complete the assertion with a literal: the value that f returns."
+    gap = "f({given}) == ??"
+
+    def grade(self, referee: Referee, answers: Sequence[Answer]) -> list[Verdict]:
+        """See `Suite.grade`. Nothing has to be run."""
+        return [_output(answer) for answer in answers]
+
+
+class CruxEvalInput(CruxEval):
     """Input prediction: any input that gives the output is right."""
 
     name = "cruxeval-i"
     about = "an input for an output of 800 short functions (CRUXEval)"
-    hub = ("cruxeval-org/cruxeval", None, "test")
-    max_tokens = 256
-
-    def question(self, row: Row, number: int) -> Question:
-        """See `Suite.question`."""
-        code, given, output = str(row["code"]), str(row["input"]), str(row["output"])
-        formats.value(output)
-        ask = "Complete the assertion with literal arguments that make it true. Put the assertion between [ANSWER] and [/ANSWER]."
-        shown, example = f"{code}\nassert f(??) == {output}", f"{_EXAMPLE}\nassert f(??) == [1, 2, 3]"
-        return Question(
-            str(row["id"]), *_texts(ask, shown, example, "assert f(1, 2) == [1, 2, 3]"), STOP, (code, given, output), number
-        )
+    ask = "Complete the assertion with literal arguments that make it true."
+    gap = "f(??) == {output}"
 
     def grade(self, referee: Referee, answers: Sequence[Answer]) -> list[Verdict]:
         """See `Suite.grade`."""
@@ -85,15 +88,10 @@ class CruxEvalInput(Suite):
             found[i] = verdict if right or not isinstance(value, list) else verdict.turned(Status.WRONG, "another value")
         return [found[i] for i in range(len(answers))]
 
-    def gold(self, question: Question) -> str:
-        """See `Suite.gold`."""
-        _, given, output = question.facts
-        return f"assert f({given}) == {output}"
 
-
-def _texts(ask: str, shown: str, example: str, solved: str) -> tuple[str, str]:
+def _texts(ask: str, shown: str, example: str) -> tuple[str, str]:
     """The question in both styles, with one worked example."""
-    worked = f"[PYTHON]\n{example}\n[/PYTHON]\n[ANSWER]\n{solved}\n[/ANSWER]"
+    worked = f"[PYTHON]\n{example}\n[/PYTHON]\n[ANSWER]\nassert f(1, 2) == [1, 2, 3]\n[/ANSWER]"
     own = f"[PYTHON]\n{shown}\n[/PYTHON]\n"
     return f"{ask}\n\nAn example:\n\n{worked}\n\nYours:\n\n{own}", f"{ask}\n\n{worked}\n\n{own}[ANSWER]\n"
 

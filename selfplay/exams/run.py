@@ -7,7 +7,6 @@ end, `results.json`, `results.md` and `report.html`. A killed exam goes on at it
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from selfplay.engines import Engine
 from selfplay.exams.asking import Plan, Wanted, chunks, wanted, written
 from selfplay.exams.data import Data
 from selfplay.exams.problem import Answer, ExamError, Question, Suite
+from selfplay.files import replaced
 from selfplay.referee import Referee, Verdict
 from selfplay.tasks import Style
 
@@ -170,10 +170,3 @@ def graded(exam: Exam, texts: Mapping[Any, Mapping[str, Any]]) -> Graded:
         for w, verdict in zip(asked, verdicts, strict=True):
             found[name, w.question.id, w.member].append(verdict)
     return found
-
-
-def replaced(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    aside = path.with_name(f".{path.name}.part")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, path)

@@ -10,10 +10,6 @@ from lora_evo import Adapter
 from lora_evo.lineage import digest
 from selfplay.engines.torch_engine import TorchEngine
 from selfplay.exams.problem import ExamError
-from selfplay.tasks import Style
-
-COMPACT = ("nano", "tiny-llama")
-"""Bases that are asked to continue a text although they may have a chat template."""
 
 
 def loaded(given: Sequence[str]) -> dict[str, Adapter]:
@@ -48,8 +44,3 @@ def opened(base: str, adapters: Mapping[str, Adapter], device: str = "cpu", dtyp
     for name, adapter in adapters.items():
         engine.put(name, adapter)
     return engine
-
-
-def style_of(base: str, engine: TorchEngine) -> Style:
-    """How a base is asked: by its chat template if it has one."""
-    return "chat" if engine.has_chat and base not in COMPACT else "compact"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from selfplay import bases
 from selfplay.asking import answer_stop
 from selfplay.config import Config
-from selfplay.runs import COMPACT
 from selfplay.tasks import Style
 
 
@@ -156,4 +156,4 @@ def answer_batches(config: Config) -> int:
 
 def style_of(config: Config) -> Style:
     """The style of prompts, as far as it can be told without the base's tokenizer."""
-    return config.style or ("compact" if config.base in COMPACT else "chat")
+    return config.style or bases.style_of(config.base, has_chat=True)

@@ -15,6 +15,7 @@ from selfplay.plan.geometry import Geometry
 from selfplay.plan.load import Asked, Lengths, Load
 from selfplay.plan.memory import FLOAT32, Layout, members, served_bytes
 from selfplay.plan.rates import DERIVED, PHYSICAL, Rate, Rates
+from selfplay.replacement import deaths
 
 RESOURCES = {
     "decoding": ("propose", "solve"),
@@ -89,8 +90,7 @@ def _children(config: Config) -> float:
     rules = config.replacement
     if not rules.every or config.population.single_agent:
         return 0.0
-    dying = [min(max(1, int(n * rules.fraction)), n - 1) for n in members(config)]
-    return sum(dying) / rules.every
+    return sum(deaths(n, rules) for n in members(config)) / rules.every
 
 
 def _step_seconds(config: Config, base: Geometry, layout: Layout, rates: Rates) -> float:

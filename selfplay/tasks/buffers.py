@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from selfplay.files import replaced
 from selfplay.tasks.base import Problem, Task
 
 
@@ -96,9 +96,7 @@ class Buffers:
             kind: {"capacity": buffer.capacity, "problems": [problem.as_dict() for problem in buffer]}
             for kind, buffer in self.of.items()
         }
-        aside = path.with_name(path.name + ".part")
-        aside.write_text(json.dumps(stored))
-        os.replace(aside, path)
+        replaced(path, json.dumps(stored))
 
     @staticmethod
     def load(path: Path) -> Buffers:
