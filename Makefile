@@ -31,7 +31,7 @@ check: $(READY)
 	$(RUN) -m mypy
 
 test-vllm: $(VLLM)/.ready
-	$(VLLM)/bin/python -m pytest tests/test_vllm_engine.py tests/test_vllm_game.py
+	$(VLLM)/bin/python -m pytest tests/test_vllm_engine.py tests/test_vllm_game.py tests/test_vllm_served.py
 
 bench: $(READY)
 	$(RUN) -m benchmarks.operators

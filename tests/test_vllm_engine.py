@@ -117,7 +117,7 @@ def test_an_old_version_never_answers(both):
     requests, sampling = asked(engine, [LONG + text for text in TEXTS], ["m4", "m5"]), Sampling(0, 16)
     before, old = sampler.generate(requests, sampling), engine.adapter("m4")
     assert sampler.generate(requests, sampling) == before
-    lora = sampler._served["m4"]
+    lora = sampler.served["m4"]
     (again,) = sampler._llm.generate([{"prompt_token_ids": list(requests[0].prompt)}], lora_request=_request(lora), use_tqdm=False)
     assert again.num_cached_tokens >= 64  # the cache is in use
     engine.put("m4", drawn(engine, "m4", 104))
@@ -125,7 +125,7 @@ def test_an_old_version_never_answers(both):
     after = sampler.generate(requests, sampling)
     assert ties(engine, requests, engine.generate(requests, sampling), after) <= 1
     assert all((a != b) == (r.member == "m4") for a, b, r in zip(after, before, requests, strict=True))
-    new = sampler._served["m4"]
+    new = sampler.served["m4"]
     assert new.name != lora.name
     assert new.number > lora.number
     assert not lora.folder.exists()
@@ -133,25 +133,25 @@ def test_an_old_version_never_answers(both):
     engine.put("m4", old)
     sampler.put("m4", old)
     assert sampler.generate(requests, sampling) == before
-    assert sampler._served["m4"].number > new.number
+    assert sampler.served["m4"].number > new.number
 
 
 def test_a_child_has_no_number_of_the_dead(both):
     """prime-rl#1449: the name may come again, the number may not."""
     engine, sampler = both
-    used = {version.number for version in sampler._served.values()}
+    used = {version.number for version in sampler.served.values()}
     sampler.drop("m7")
     with pytest.raises(MemberError, match="m7"):
         sampler.generate([Request("m7", (0,), 0)], Sampling(0, 1))
     sampler.put("m7", engine.adapter("m7"))
-    assert sampler._served["m7"].number > max(used)
+    assert sampler.served["m7"].number > max(used)
 
 
 def test_equal_weights_are_not_served_anew(both):
     engine, sampler = both
-    before = sampler._served["m1"]
+    before = sampler.served["m1"]
     sampler.put("m1", engine.adapter("m1"))
-    assert sampler._served["m1"] is before
+    assert sampler.served["m1"] is before
 
 
 def test_fifty_swaps_leave_nothing_behind(both):
@@ -163,7 +163,7 @@ def test_fifty_swaps_leave_nothing_behind(both):
         sampler.generate(requests, sampling)
         sizes += [memory()]
     folders = sorted(p.name for p in sampler.versions.folder.iterdir())
-    assert folders == sorted(["lock", *(v.name for v in sampler._served.values())])
+    assert folders == sorted(["lock", *(v.name for v in sampler.served.values())])
     size = kept.nbytes / 2**20
     assert sizes[-1] - sizes[9] < 25 * size, (size, sizes[9::10])  # half of what fifty would hold
     sampler.put("m6", kept)

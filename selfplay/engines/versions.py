@@ -63,11 +63,12 @@ class Versions:
             raise ServeError(f"vllm.store: {parent} is no folder")
         _sweep(parent)
         self.rank = rank
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        self.folder.chmod(0o755)
-        self._numbers = itertools.count(1)
-        self._lock = (self.folder / "lock").open("w")
+        made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=parent))
+        made.chmod(0o755)
+        self._lock = (made / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.folder = made.rename(made.with_name(made.name.removeprefix(".")))  # only now can another process find it
+        self._numbers = itertools.count(1)
 
     def write(self, member: str, adapter: Adapter, digest: str) -> Version:
         """A new version of a member."""

@@ -7,18 +7,15 @@ is released, so neither an adapter nor a cached prefix of an old version can ans
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, get_args
 
-from lora_evo import Adapter
 from selfplay.bases import resolve
 from selfplay.config import Config
-from selfplay.engines.bank import MemberError
 from selfplay.engines.base import Completion, Request, Sampling
-from selfplay.engines.endings import Endings
-from selfplay.engines.prompts import prompt_ids
-from selfplay.engines.versions import ServeError, Version, Versions, digest_of
-from selfplay.tasks import Style
+from selfplay.engines.versioned import VersionedEngine
+from selfplay.engines.versions import ServeError, Version
 
 QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -29,7 +26,7 @@ QUIET = {
 """Of vLLM's environment, unless it is set already: stdout is the command's own, and nothing is sent home."""
 
 
-class VllmEngine:
+class VllmEngine(VersionedEngine):
     """See `Engine`.
 
     Args:
@@ -44,93 +41,27 @@ class VllmEngine:
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
         vllm = _package()
-        base, self.sleeps = resolve(given.base), given.device.startswith("cuda")
-        settings = settings_of(given, members, _on_cpu())
-        self.endings = Endings.read(base)
-        self.versions = Versions(given.lora.rank, given.vllm.store)
-        self._served: dict[str, Version] = {}
+        settings, self.sleeps = settings_of(given, members, _on_cpu()), given.device.startswith("cuda")
+        super().__init__(given)
         self._asleep = False
         try:
-            self._llm = vllm.LLM(base, **settings)
+            self._llm = vllm.LLM(resolve(given.base), **settings)
         except Exception as error:  # of many kinds; what is wrong stands in the log above
             self.versions.close()
             raise ServeError(f"vLLM does not start: {_said(error)}") from None
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Names, in the order they came."""
-        return tuple(self._served)
-
-    def prompt(self, text: str, style: Style) -> tuple[int, ...]:
-        """See `Engine.prompt`."""
-        return prompt_ids(self.endings.tokenizer, text, style)
-
-    def put(self, name: str, adapter: Adapter) -> None:
-        """Serve these weights under a member's name from now on; weights that it has already change nothing.
-
-        Raises:
-            ServeError: for an adapter that vLLM cannot serve; the member is then as it was.
-        """
-        digest, old = digest_of(adapter), self._served.get(name)
-        if old and old.digest == digest:
-            return
-        new = self.versions.write(name, adapter, digest)
-        try:
-            self._llm.llm_engine.add_lora(_lora(new))
-        except Exception as error:
-            self.versions.release(new)
-            raise ServeError(f"vLLM does not take {name}: {_said(error)}") from None
-        self._served[name] = new
-        if old:
-            self._release(old)
-
-    def drop(self, name: str) -> None:
-        """Let a member go."""
-        self._release(self._version(name))
-        del self._served[name]
-
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """One completion for each request, in order.
-
-        Raises:
-            MemberError: for an unknown member.
-            OSError: if vLLM has died.
-        """
-        found: dict[int, Completion] = {}
-        for part in apart(requests):
-            found.update(zip(part, self._written([requests[i] for i in part], sampling), strict=True))
-        return [found[i] for i in range(len(requests))]
-
-    def _written(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        from vllm import SamplingParams
-        from vllm.v1.engine.exceptions import EngineDeadError
-
-        wanted = [None if r.member is None else _lora(self._version(r.member)) for r in requests]
-        same: dict[str, Any] = {
-            "temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "stop": list(sampling.stop), "logprobs": 0,
-            "stop_token_ids": sorted(self.endings.ends),
-        }  # fmt: skip
-        params = [SamplingParams(seed=r.seed, **same) for r in requests]
-        prompts = [{"prompt_token_ids": list(r.prompt)} for r in requests]
-        try:
-            found = self._llm.generate(prompts, params, lora_request=wanted, use_tqdm=False)
-        except EngineDeadError as error:
-            raise ConnectionAbortedError(f"vLLM has died ({_said(error)})") from None
-        for one, lora in zip(found, wanted, strict=True):
-            answered = one.lora_request.lora_int_id if one.lora_request else None
-            assert answered == (lora.lora_int_id if lora else None), f"{answered} has answered for {lora}"
-        return [completion(self.endings, sampling, *_parts(one.outputs[0])) for one in found]
-
     def wake(self) -> None:
         """Take the memory of the GPU that `sleep` gave back."""
         if self._asleep:
-            self._llm.wake_up()
+            with _alive():
+                self._llm.wake_up()
             self._asleep = False
 
     def sleep(self) -> None:
         """Give the GPU's memory to the learner: weights go to the host, keys and values are thrown away."""
         if self.sleeps and not self._asleep:
-            self._llm.sleep(level=1)
+            with _alive():
+                self._llm.sleep(level=1)
             self._asleep = True
 
     def close(self) -> None:
@@ -138,24 +69,42 @@ class VllmEngine:
         self._llm.llm_engine.engine_core.shutdown()
         self.versions.close()
 
-    def _version(self, name: str) -> Version:
-        if name not in self._served:
-            raise MemberError(f"no member {name}; there are {', '.join(self._served) or 'none'}")
-        return self._served[name]
+    def _take(self, version: Version) -> None:
+        with _alive():
+            try:
+                self._llm.llm_engine.add_lora(_lora(version))
+            except _dead():
+                raise
+            except Exception as error:  # whatever its loader raises
+                raise ServeError(f"vLLM does not take {version.name}: {_said(error)}") from None
 
-    def _release(self, version: Version) -> None:
-        self._llm.llm_engine.remove_lora(version.number)
-        self.versions.release(version)
+    def _forget(self, version: Version) -> None:
+        with _alive():
+            self._llm.llm_engine.remove_lora(version.number)
 
+    def _written(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        from vllm import SamplingParams
 
-def apart(requests: Sequence[Request]) -> list[list[int]]:
-    """Places of the requests to the base, and of those to members.
+        wanted = [None if r.member is None else _lora(self.version(r.member)) for r in requests]
+        same: dict[str, Any] = {
+            "temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "stop": list(sampling.stop), "logprobs": 0,
+            "stop_token_ids": sorted(self.endings.ends),
+        }  # fmt: skip
+        params = [SamplingParams(seed=r.seed, **same) for r in requests]
+        prompts = [{"prompt_token_ids": list(r.prompt)} for r in requests]
+        with _alive():
+            found = self._llm.generate(prompts, params, lora_request=wanted, use_tqdm=False)
+        for one, lora in zip(found, wanted, strict=True):
+            if one.lora_request != lora:
+                raise ConnectionAbortedError(f"vLLM has answered as {one.lora_request}, not as {lora}")
+        return [self._completion(one.outputs[0], sampling) for one in found]
 
-    vLLM's LoRA layers for CPUs (0.32) mark a row without an adapter by -1 and read the last adapter for it, unless no row has one.
-    """
-    base = [i for i, r in enumerate(requests) if r.member is None]
-    members = [i for i, r in enumerate(requests) if r.member is not None]
-    return [part for part in (base, members) if part]
+    def _completion(self, written: Any, sampling: Sampling) -> Completion:
+        if written.finish_reason not in ("stop", "length"):
+            raise ConnectionAbortedError(f"vLLM has given a completion up ({written.finish_reason})")
+        tokens = tuple(written.token_ids)
+        logprobs = tuple(of[token].logprob for token, of in zip(tokens, written.logprobs, strict=True))
+        return self.completion(sampling, tokens, logprobs, written.finish_reason)
 
 
 def settings_of(given: Config, members: int, on_cpu: bool) -> dict[str, Any]:
@@ -195,25 +144,26 @@ def lora_rank(rank: int) -> int:
     return next(allowed for allowed in known if allowed >= rank)
 
 
-def completion(
-    endings: Endings, sampling: Sampling, tokens: tuple[int, ...], logprobs: tuple[float, ...], finish: str | None
-) -> Completion:
-    """What vLLM wrote, in the form of every engine."""
-    if finish not in ("stop", "length"):
-        raise ConnectionAbortedError(f"vLLM has given a completion up ({finish})")
-    text = endings.cut(tokens, sampling.stop) if finish == "stop" else endings.text(tokens)
-    return Completion(tokens, logprobs, text, "stop" if finish == "stop" else "length")
-
-
-def _parts(written: Any) -> tuple[tuple[int, ...], tuple[float, ...], str | None]:
-    tokens = tuple(written.token_ids)
-    return tokens, tuple(of[token].logprob for token, of in zip(tokens, written.logprobs, strict=True)), written.finish_reason
-
-
 def _lora(version: Version) -> Any:
     from vllm.lora.request import LoRARequest
 
     return LoRARequest(version.name, version.number, str(version.folder))
+
+
+def _dead() -> type[Exception]:
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    found: type[Exception] = EngineDeadError
+    return found
+
+
+@contextmanager
+def _alive() -> Iterator[None]:
+    """The death of vLLM's processes is a failure of this machine, not of what was asked."""
+    try:
+        yield
+    except _dead() as error:
+        raise ConnectionAbortedError(f"vLLM has died ({_said(error)})") from None
 
 
 def _package() -> Any:
