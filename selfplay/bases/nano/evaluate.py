@@ -83,6 +83,7 @@ def main() -> None:
             "valid proposals": valid_shares(engine, referee, each=chosen.each),
             "solved, like the corpus": solve_rates(engine, referee, fresh(referee, chosen.each), [None])[None],
             "solved, held out": solve_rates(engine, referee, heldout(), [None])[None],
+            "... likeliest tokens": solve_rates(engine, referee, heldout(), [None], 1, temperature=0.0)[None],
         }
         for count in range(1, len(STEPS)):
             problems = fresh(referee, chosen.each // 2, [float(i == count) for i in range(len(STEPS))])
