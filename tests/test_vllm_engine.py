@@ -111,6 +111,15 @@ def test_a_seed_gives_its_completion_whatever_else_is_asked(both):
     assert len({c.tokens for c in together}) > len(TEXTS)
 
 
+def test_more_prompts_than_are_read_at_once_are_answered(both):
+    """vLLM 0.32 on a CPU dies of a prompt with a seed that is read in two parts: `CPU Generator does not use offset`."""
+    engine, sampler = both
+    requests = asked(engine, [f"# {i}\n{LONG}" for i in range(24)], ("m0", "m1"))
+    assert sum(len(r.prompt) for r in requests) > 3 * 4096
+    sampling = Sampling(1.0, 4, ())
+    assert sampler.generate(requests, sampling)[-1].tokens == sampler.generate(requests[-1:], sampling)[0].tokens
+
+
 def test_an_old_version_never_answers(both):
     """vllm#42125: same name, other weights, and a prompt whose blocks are cached."""
     engine, sampler = both

@@ -110,7 +110,7 @@ class Server:
         words += ["--max-model-len", "1024", "--enable-lora", "--max-loras", "4", "--max-cpu-loras", "9"]
         words += ["--max-lora-rank", str(RANK), "--logprobs-mode", "processed_logprobs", "--max-num-seqs", "64", *changes]
         if DEVICE == "cpu":
-            words += ["--kv-cache-memory-bytes", str(2**29)]
+            words += ["--kv-cache-memory-bytes", str(2**29), "--no-enable-chunked-prefill"]
         else:
             words += ["--gpu-memory-utilization", "0.2"]
         environment = {**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1"}

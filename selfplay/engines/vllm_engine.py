@@ -41,6 +41,9 @@ class VllmEngine(VersionedEngine):
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
         vllm = _package()
+        from selfplay.engines.orphans import descendants, mourner
+
+        before = descendants()
         settings, self.sleeps = settings_of(given, members, _on_cpu()), given.device.startswith("cuda")
         super().__init__(given)
         self._asleep = False
@@ -49,6 +52,7 @@ class VllmEngine(VersionedEngine):
         except Exception as error:  # of many kinds; what is wrong stands in the log above
             self.versions.close()
             raise ServeError(f"vLLM does not start: {_said(error)}") from None
+        self._mourner = mourner(descendants() - before)  # vLLM's processes outlive a parent that is killed
 
     def wake(self) -> None:
         """Take the memory of the GPU that `sleep` gave back."""
@@ -67,6 +71,8 @@ class VllmEngine(VersionedEngine):
     def close(self) -> None:
         """End vLLM's processes and remove what was served."""
         self._llm.llm_engine.engine_core.shutdown()
+        self._mourner.kill()
+        self._mourner.wait()
         self.versions.close()
 
     def _take(self, version: Version) -> None:
@@ -123,6 +129,8 @@ def settings_of(given: Config, members: int, on_cpu: bool) -> dict[str, Any]:
         "max_lora_rank": lora_rank(given.lora.rank),
         "gpu_memory_utilization": chosen.gpu_memory, "enforce_eager": chosen.enforce_eager or on_cpu,
     }  # fmt: skip
+    if on_cpu:  # vLLM 0.32 dies there of a prompt with a seed that is read in two parts
+        settings["enable_chunked_prefill"] = False
     if chosen.cache_gb or on_cpu:
         settings["kv_cache_memory_bytes"] = int((chosen.cache_gb or 1) * 2**30)
     if given.device.startswith("cuda"):
