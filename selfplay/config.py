@@ -84,6 +84,7 @@ class GameConfig(Branch):
         proposals: completions of one prompt: a group.
         answers: of the matched student to each valid problem: a group, whose share of right ones is rho.
         references: problems shown in a teacher's prompt.
+        start: what the buffers begin with: each kind's `identity`, or five `easy` problems too, which show a small base the form.
         seeding: proposals of the base for each kind before the first step; the valid ones fill the buffers.
         buffer: problems kept of each kind.
         matching: `even` prefers pairs of equal strength, or `uniform`.
@@ -96,6 +97,7 @@ class GameConfig(Branch):
     proposals: Count = 4
     answers: Count = 8
     references: int = Field(default=1, ge=0)
+    start: Literal["identity", "easy"] = "identity"
     seeding: int = Field(default=32, ge=0)
     buffer: Count = 16_384
     matching: Matching = "even"

@@ -9,7 +9,7 @@ from selfplay.engines import Request
 from selfplay.events import Event
 from selfplay.population import Member, Population
 from selfplay.table import State, Table
-from selfplay.tasks import Buffers, Problem, Task, Written, validate
+from selfplay.tasks import Buffers, Problem, Task, Written, easy_problems, validate
 
 SINGLE = "a0"
 """The one adapter of a single agent."""
@@ -26,6 +26,9 @@ def founded(table: Table) -> tuple[State, list[Event]]:
         table.engine.fresh(member.name, founding_seed(table, member.name))
     tasks = sorted(table.tasks.values(), key=lambda task: task.needs_subject)  # those first that give others their subjects
     buffers = Buffers.seeded(list(table.tasks.values()), given.game.buffer)
+    if given.game.start == "easy":
+        for problem in (one for task in tasks for one in easy_problems(task)):
+            buffers.add(problem)
     events = [_seeded(table, buffers, task) for task in tasks] if given.game.seeding else []
     archive = Archive(given.archive.cells, seed=table.number("archive") % 2**32)
     return State(0, population, buffers, archive, Ledger.empty()), events

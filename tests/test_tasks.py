@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfplay.referee import Limits, Referee, Settings, Status
+from selfplay.referee import Limits, Referee, Run, Settings, Status
 from selfplay.tasks import (
     Abduction,
     Buffer,
@@ -19,6 +19,7 @@ from selfplay.tasks import (
     Problem,
     Written,
     all_tasks,
+    easy_problems,
     get,
     judge,
     normal_form,
@@ -330,6 +331,15 @@ def test_buffers_are_saved_and_restored(tmp_path):
     rngs = (np.random.default_rng(3), np.random.default_rng(3))
     assert buffers.references("deduction", 2, rngs[0]) == again.references("deduction", 2, rngs[1])
     json.loads((tmp_path / "buffers.json").read_text())
+
+
+def test_easy_problems_are_what_the_referee_finds(referee):
+    for task in (get("deduction"), get("abduction"), Induction(4), Induction(2)):
+        found = easy_problems(task)
+        assert len({problem.behaviour for problem in found}) == 5
+        for problem in found:
+            assert [v.value for v in referee.run([Run(problem.program, problem.inputs)])[0]] == list(problem.outputs)
+    assert easy_problems(Induction(6)) == []
 
 
 def test_seeds_are_problems(referee):

@@ -4,6 +4,7 @@ from selfplay.tasks.abduction import Abduction
 from selfplay.tasks.base import FormatError, Problem, Proposal, Style, Task
 from selfplay.tasks.buffers import Buffer, Buffers
 from selfplay.tasks.deduction import Deduction
+from selfplay.tasks.easy import easy_problems
 from selfplay.tasks.induction import Induction
 from selfplay.tasks.judging import Written, judge, solve_rate, validate
 from selfplay.tasks.normal import normal_form
@@ -21,6 +22,7 @@ __all__ = [
     "Task",
     "Written",
     "all_tasks",
+    "easy_problems",
     "get",
     "judge",
     "normal_form",
