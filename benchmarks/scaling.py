@@ -14,12 +14,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 from lora_evo_cli.plan import cell
-from selfplay import loop, presets
+from selfplay import presets
 from selfplay.plan import GPUS, Geometry, Plan, geometry, plan, table
 from selfplay.plan.measured import lengths_of, like, watched
 from selfplay.plan.rates import Rate, assumed, given
@@ -123,9 +121,8 @@ def on_nano(steps: int, sizes: Sequence[int], folder: Path) -> list[dict[str, An
 def timed_by_processor(n: int, steps: int, folder: Path) -> Path:
     """Play a game whose phases are timed by what this process computes: neighbours on the machine do not count."""
     changes = [f"population.teachers={n}", f"population.students={n}", f"steps={steps}"]
-    processor = SimpleNamespace(perf_counter=time.process_time)
-    with patch.object(loop, "time", processor), begun(presets.preset("laptop", changes), folder) as run, shown(steps) as watcher:
-        play(run, watcher)
+    with begun(presets.preset("laptop", changes), folder) as run, shown(steps) as watcher:
+        play(run, watcher, time.process_time)
     return folder
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,19 +129,23 @@ def resumed(folder: Path, steps: int | None = None) -> Iterator[Run]:
             yield run
 
 
-def play(run: Run, watcher: Watcher) -> None:
-    """Play a run up to its last step: after each one the journal first, then the checkpoint."""
+def play(run: Run, watcher: Watcher, timer: Callable[[], float] = time.perf_counter) -> None:
+    """Play a run up to its last step: after each one the journal first, then the checkpoint.
+
+    Args:
+        timer: see `loop.Clock`.
+    """
     settings, last = run.table.config.checkpoint, run.table.config.steps
     while run.state.step < last:
-        number, begun_at = run.state.step + 1, time.perf_counter()
-        clock = loop.Clock(lambda phase, number=number: watcher.phase(number, phase))  # type: ignore[misc]
+        number, begun_at = run.state.step + 1, timer()
+        clock = loop.Clock(lambda phase, number=number: watcher.phase(number, phase), timer)  # type: ignore[misc]
         run.state, happened = loop.step(run.table, run.state, clock)
         with clock("journal"):
             run.journal.append(happened)
         if number % settings.every == 0 or number == last:
             with clock("checkpoint"):
                 checkpoint.save(run.folder / "checkpoints", run.table, run.state, run.journal.size)
-        seconds = {**clock.seconds, "total": time.perf_counter() - begun_at}
+        seconds = {**clock.seconds, "total": timer() - begun_at}
         _note(run, happened[-1], seconds)
         watcher.played(happened[-1], seconds)
     run.journal.append([events.end(last)])
