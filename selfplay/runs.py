@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lora_evo.errors import LoraEvoError
+from lora_evo.folders import appearing
 from selfplay import checkpoint, events, journal, loop, presets, writers
 from selfplay.bases import style_of
 from selfplay.config import MAY_CHANGE, Config, checked, differences
@@ -91,7 +89,7 @@ def begun(given: Config, folder: Path) -> Iterator[Run]:
     _check_free(folder)
     with seated(given) as table:
         state, seeding = founded(table)
-        with _appearing(folder) as partial:
+        with appearing(folder) as partial:
             (partial / "config.yaml").write_text(presets.dumps(table.config), encoding="utf-8")
             seeds = {m.name: founding_seed(table, m.name) for m in state.population.members}
             first = journal.dumps([events.start(table, state.population, seeds), *seeding])
@@ -240,21 +238,3 @@ def _forget_timings(file: Path, step: int) -> None:
         with suppress(ValueError, KeyError, TypeError):
             kept += [line] if json.loads(line)["step"] <= step else []
     replaced(file, "".join(line + "\n" for line in kept))
-
-
-@contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
-    """A folder beside the wanted one, renamed to it at the end; gone if anything fails."""
-    made = [path for path in folder.parents if not path.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
-    try:
-        yield partial
-        partial.chmod(0o755)
-        os.rename(partial, folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        with suppress(OSError):
-            for parent in made:
-                parent.rmdir()
-        raise

