@@ -14,20 +14,18 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 from lora_evo_cli.plan import cell
-from selfplay import loop, presets
+from selfplay import presets
 from selfplay.plan import GPUS, Geometry, Plan, geometry, plan, table
 from selfplay.plan.measured import lengths_of, like, watched
 from selfplay.plan.rates import Rate, assumed, given
 from selfplay.progress import shown
 from selfplay.runs import begun, play
 
-FITTING = ("learner.tokens_per_batch=14336", "sequences=24")
-"""Changes with which the preset fits on 80 GB."""
+ROOMY = ("sequences=64",)
+"""What there is room for in 141 GB."""
 
 H200 = ("memory=141e9", "bandwidth=4.8e12")
 A100 = ("memory=80e9", "bandwidth=2.04e12", "flops=312e12", "float32_flops=19.5e12")
@@ -65,8 +63,7 @@ def rendered(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def largest(base: Geometry, gigabytes: int, rank: int) -> int:
     """The largest power of two n for which n + n members fit on a GPU that learns, of eight; 0 if none."""
-    changes = [*FITTING, f"lora.rank={rank}"]
-    found = sized(changes, [f"memory={gigabytes}e9"])
+    found = sized([f"lora.rank={rank}"], [f"memory={gigabytes}e9"])
     return max((n for n, row in found.items() if not row[8].problems), default=0)
 
 
@@ -94,9 +91,9 @@ def seconds(made: Plan) -> float:
 def on_paper() -> dict[str, Any]:
     base = geometry(presets.preset("populora-7b").base)
     return {
-        "H100, one learner": sized(FITTING, []),
-        "H100, every GPU learns": sized(FITTING, [f"learners={max(GPUS)}"]),
-        "H200, one learner": sized(["learner.tokens_per_batch=14336"], H200),
+        "H100, one learner": sized([], []),
+        "H100, every GPU learns": sized([], [f"learners={max(GPUS)}"]),
+        "H200, one learner": sized(ROOMY, H200),
         "largest": {rank: {room: largest(base, room, rank) for room in (80, 141, 192)} for rank in (8, 16, 32, 64)},
         "published": published(base),
     }
@@ -123,9 +120,8 @@ def on_nano(steps: int, sizes: Sequence[int], folder: Path) -> list[dict[str, An
 def timed_by_processor(n: int, steps: int, folder: Path) -> Path:
     """Play a game whose phases are timed by what this process computes: neighbours on the machine do not count."""
     changes = [f"population.teachers={n}", f"population.students={n}", f"steps={steps}"]
-    processor = SimpleNamespace(perf_counter=time.process_time)
-    with patch.object(loop, "time", processor), begun(presets.preset("laptop", changes), folder) as run, shown(steps) as watcher:
-        play(run, watcher)
+    with begun(presets.preset("laptop", changes), folder) as run, shown(steps) as watcher:
+        play(run, watcher, time.process_time)
     return folder
 
 

@@ -73,8 +73,6 @@ def _planned(
         known, notes = measured.like(config, base, known, run)
     known = rates.given(known, chosen)
     made, tabled = planning.plan(config, base, known, gpus), planning.table(config, base, known)
-    if gpus > 1 and "step_seconds" in known and known["step_seconds"].kind == "measured":
-        notes.append("costs were measured with the embedded engine on one GPU; vLLM, which several GPUs need, writes faster")
     if made.expected.seconds is None:
         notes.append("how fast a CPU is only a run can tell: play a few steps and give it with --like; no seconds are planned")
     return made, tabled, notes
@@ -93,7 +91,9 @@ def _head(made: Plan) -> None:
     config, base, layout = made.config, made.base, made.layout
     alone = config.population.single_agent
     who = "a single agent" if alone else f"{config.population.teachers} teachers and {config.population.students} students"
-    engine = "embedded, one process" if layout.embedded else f"vLLM samples on {made.gpus} GPUs, {layout.learners} of them learn"
+    engine = "torch: one process writes and learns"
+    if config.engine == "vllm":
+        engine = f"vLLM samples on {made.gpus} GPU{'s' * (made.gpus > 1)}, {layout.learners} of them learn"
     first, expected = made.first, made.expected
     share = ""
     if expected.seconds and first and first != "memory":
@@ -119,7 +119,7 @@ def _many(n: int) -> str:
 
 
 def _memory(made: Plan) -> None:
-    sides = [("learns" if not made.layout.embedded else "device", made.bound.learning, made.expected.learning)]
+    sides = [("learns" if made.config.engine == "vllm" else "device", made.bound.learning, made.expected.learning)]
     if made.bound.sampling and made.expected.sampling:
         sides.append(("only samples", made.bound.sampling, made.expected.sampling))
     for label, bound, expected in sides:

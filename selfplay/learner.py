@@ -13,11 +13,12 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from selfplay.advantages import Variant
 from selfplay.engines.rows import Batch, Group, batch_of, batches, groups_of
 from selfplay.engines.torch_engine import TorchEngine
+from selfplay.logprobs import chosen
 from selfplay.losses import Normalise, clipped, importance, k3, surrogate, token_weights
 from selfplay.updates import LiveSamples, Sample, Tally, Update, summed_up
 
@@ -181,8 +182,7 @@ class Learner:
 
     def _logprobs(self, batch: Batch, slots: Sequence[int], grad: bool) -> Tensor:
         with torch.set_grad_enabled(grad):
-            logits = self.engine.predicted(batch, slots) / self.temperature
-            return -nn.functional.cross_entropy(logits, batch.targets, reduction="none")
+            return chosen(self.engine.predicted(batch, slots), batch.targets, self.temperature)
 
     def _step(self, member: str) -> dict[str, float]:
         """One Adam step of one member; a gradient that is not finite changes nothing."""

@@ -15,25 +15,26 @@ from selfplay.updates import Update
 
 
 class Clock:
-    """Wall seconds by phase.
+    """Seconds by phase.
 
     Args:
         watch: called with a phase's name when it starts.
+        timer: seconds that have passed; of the wall unless another is given.
     """
 
-    def __init__(self, watch: Callable[[str], None] = lambda phase: None) -> None:
-        self.watch = watch
+    def __init__(self, watch: Callable[[str], None] = lambda phase: None, timer: Callable[[], float] = time.perf_counter) -> None:
+        self.watch, self.timer = watch, timer
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         """Measure a phase."""
         self.watch(phase)
-        begun = time.perf_counter()
+        begun = self.timer()
         try:
             yield
         finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begun
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + self.timer() - begun
 
 
 def step(table: Table, state: State, clock: Clock) -> tuple[State, list[Event]]:

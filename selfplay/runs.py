@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from lora_evo.errors import LoraEvoError
+from lora_evo.folders import appearing
 from selfplay import checkpoint, events, journal, loop, presets, writers
 from selfplay.bases import style_of
 from selfplay.config import MAY_CHANGE, Config, checked, differences
@@ -91,7 +89,7 @@ def begun(given: Config, folder: Path) -> Iterator[Run]:
     _check_free(folder)
     with seated(given) as table:
         state, seeding = founded(table)
-        with _appearing(folder) as partial:
+        with appearing(folder) as partial:
             (partial / "config.yaml").write_text(presets.dumps(table.config), encoding="utf-8")
             seeds = {m.name: founding_seed(table, m.name) for m in state.population.members}
             first = journal.dumps([events.start(table, state.population, seeds), *seeding])
@@ -129,19 +127,23 @@ def resumed(folder: Path, steps: int | None = None) -> Iterator[Run]:
             yield run
 
 
-def play(run: Run, watcher: Watcher) -> None:
-    """Play a run up to its last step: after each one the journal first, then the checkpoint."""
+def play(run: Run, watcher: Watcher, timer: Callable[[], float] = time.perf_counter) -> None:
+    """Play a run up to its last step: after each one the journal first, then the checkpoint.
+
+    Args:
+        timer: see `loop.Clock`.
+    """
     settings, last = run.table.config.checkpoint, run.table.config.steps
     while run.state.step < last:
-        number, begun_at = run.state.step + 1, time.perf_counter()
-        clock = loop.Clock(lambda phase, number=number: watcher.phase(number, phase))  # type: ignore[misc]
+        number, begun_at = run.state.step + 1, timer()
+        clock = loop.Clock(lambda phase, number=number: watcher.phase(number, phase), timer)  # type: ignore[misc]
         run.state, happened = loop.step(run.table, run.state, clock)
         with clock("journal"):
             run.journal.append(happened)
         if number % settings.every == 0 or number == last:
             with clock("checkpoint"):
                 checkpoint.save(run.folder / "checkpoints", run.table, run.state, run.journal.size)
-        seconds = {**clock.seconds, "total": time.perf_counter() - begun_at}
+        seconds = {**clock.seconds, "total": timer() - begun_at}
         _note(run, happened[-1], seconds)
         watcher.played(happened[-1], seconds)
     run.journal.append([events.end(last)])
@@ -236,21 +238,3 @@ def _forget_timings(file: Path, step: int) -> None:
         with suppress(ValueError, KeyError, TypeError):
             kept += [line] if json.loads(line)["step"] <= step else []
     replaced(file, "".join(line + "\n" for line in kept))
-
-
-@contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
-    """A folder beside the wanted one, renamed to it at the end; gone if anything fails."""
-    made = [path for path in folder.parents if not path.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
-    try:
-        yield partial
-        partial.chmod(0o755)
-        os.rename(partial, folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        with suppress(OSError):
-            for parent in made:
-                parent.rmdir()
-        raise

@@ -1,12 +1,18 @@
 """Small games for tests: a base, a configuration, real processes, and what a run leaves behind."""
 
+import multiprocessing
 import os
+import resource
+import signal
 import subprocess
 import sys
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from lora_evo_cli.main import main
 from selfplay import presets
 from selfplay.bases import TINY, names
 from selfplay.config import Config
@@ -62,9 +68,14 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "lora_evo_cli.main", "selfplay", *map(str, arguments)]
 
 
+def beginning(folder: Path, *changes: str) -> list[str | Path]:
+    """What to say to `selfplay` to begin a tiniest game."""
+    return ["run", "-o", folder, *(word for change in (*TINIEST, *changes) for word in ("--set", change))]
+
+
 def run_command(folder: Path, *changes: str) -> list[str]:
-    """The command line that begins a tiniest game."""
-    return command("run", "-o", folder, *(word for change in (*TINIEST, *changes) for word in ("--set", change)))
+    """The command line that begins it."""
+    return command(*beginning(folder, *changes))
 
 
 def environment() -> dict[str, str]:
@@ -75,6 +86,32 @@ def environment() -> dict[str, str]:
 def called(arguments: list[str], **how: object) -> subprocess.CompletedProcess[str]:
     """A command that is waited for."""
     return subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=300, **how)  # type: ignore[call-overload,no-any-return]
+
+
+FORKS = multiprocessing.get_context("forkserver")
+"""Processes that are new and have imported everything already: that takes seconds, and is shown by `called`."""
+FORKS.set_forkserver_preload(["lora_evo_cli.main", "selfplay.runs", "ribs.archives", "transformers.models.llama.modeling_llama"])
+
+
+def forked(said: Path, *arguments: str | Path, largest: int = resource.RLIM_INFINITY) -> BaseProcess:
+    """A command line in a process of its own, which has begun.
+
+    Args:
+        said: a file for its stderr; its stdout goes beside it, into one that ends in `.out`.
+        largest: bytes of a file that it may write.
+    """
+    process = FORKS.Process(target=_command, args=([str(word) for word in arguments], said, largest))
+    process.start()
+    return process
+
+
+def _command(arguments: list[str], said: Path, largest: int) -> None:
+    for number, path in ((1, said.with_suffix(".out")), (2, said)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born deaf to it
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+    torch.set_num_threads(1)
+    sys.exit(main(arguments))
 
 
 def left(folder: Path) -> dict[str, bytes]:

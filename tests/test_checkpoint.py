@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from games import BASE, Silent, called, command, environment, left, played, run_command, tiniest
+from games import BASE, Silent, beginning, called, forked, left, played, run_command, tiniest
 
 import lora_evo
 from lora_evo.errors import LoraEvoError
@@ -50,16 +49,16 @@ def step_of(folder):
 def test_killed_at_any_moment_a_run_goes_on_to_the_bit(unbroken, tmp_path):
     rng, folder, kills = random.Random(int(time.time())), tmp_path / "run", 0
     for _ in range(40):
-        begin = command("resume", folder) if folder.exists() else run_command(folder, f"steps={STEPS}")
-        process = subprocess.Popen(begin, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        begin = ["resume", folder] if folder.exists() else beginning(folder, f"steps={STEPS}")
+        process = forked(tmp_path / "said", "selfplay", *begin)
         if kills < 4 and _reaches(process, folder):
             time.sleep(rng.uniform(0, 0.5))
-            process.send_signal(signal.SIGKILL)
-            kills += process.wait() == -signal.SIGKILL
-            process.stderr.close()
+            process.kill()
+            process.join()
+            kills += process.exitcode == -signal.SIGKILL
         else:
-            said = process.communicate(timeout=300)[1]
-            assert process.returncode == 0, said
+            process.join(300)
+            assert process.exitcode == 0, (tmp_path / "said").read_text()
             break
     assert kills >= 3
     assert left(folder) == left(unbroken)
@@ -68,7 +67,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_bit(unbroken, tmp_path):
 def _reaches(process, folder):
     """Wait until the process has played something; False if it has ended."""
     before = (folder / "journal.jsonl").stat().st_mtime_ns if folder.exists() else 0
-    while process.poll() is None:
+    while process.is_alive():
         if folder.exists() and (folder / "journal.jsonl").stat().st_mtime_ns > before:
             return True
         time.sleep(0.01)
@@ -218,11 +217,18 @@ def test_a_run_is_played_by_one_process(copy):
         go_on(copy, STEPS + 1)
 
 
+def ended(said, folder, *changes, **limits):
+    """The exit code of a game played to its end, and what it said."""
+    process = forked(said, "selfplay", *beginning(folder, *changes), **limits)
+    process.join(300)
+    return process.exitcode, said.read_text()
+
+
 def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path):
-    done = called(run_command(tmp_path / "run", "steps=2"), preexec_fn=lambda: _at_most(3000))
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    code, said = ended(tmp_path / "said", tmp_path / "runs" / "run", "steps=2", largest=3000)
+    assert code == 1
+    assert "Traceback" not in said
+    assert {path.name for path in tmp_path.iterdir()} == {"said", "said.out"}
 
 
 def test_a_journal_that_cannot_grow_loses_nothing(tmp_path):
@@ -231,9 +237,9 @@ def test_a_journal_that_cannot_grow_loses_nothing(tmp_path):
     room = (whole / "journal.jsonl").stat().st_size * 4 // 5
     biggest = max(p.stat().st_size for p in (whole / "checkpoints").rglob("*") if p.is_file())
     assert biggest < room
-    done = called(run_command(tmp_path / "run", *changes), preexec_fn=lambda: _at_most(room))
-    assert "journal.jsonl" in done.stderr
-    _full_then_whole(done, tmp_path / "run", whole)
+    code, said = ended(tmp_path / "said", tmp_path / "run", *changes, largest=room)
+    assert "journal.jsonl" in said
+    _full_then_whole(code, said, tmp_path / "run", whole)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
@@ -245,24 +251,20 @@ def test_a_disk_that_fills_up_loses_nothing(unbroken, tmp_path):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(disk)], capture_output=True).returncode:
         pytest.skip("mounting is not allowed here")
     try:
-        done = called(run_command(disk / "run", f"steps={STEPS}"))
+        code, said = ended(tmp_path / "said", disk / "run", f"steps={STEPS}")
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
-        _full_then_whole(done, disk / "run", unbroken)
+        _full_then_whole(code, said, disk / "run", unbroken)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def _full_then_whole(done, folder, unbroken):
-    assert done.returncode == 1, done.stderr
-    assert f"lora-evo selfplay resume {folder}" in done.stderr
-    assert "Traceback" not in done.stderr
+def _full_then_whole(code, said, folder, unbroken):
+    assert code == 1, said
+    assert f"lora-evo selfplay resume {folder}" in said
+    assert "Traceback" not in said
     assert step_of(folder) < STEPS
     go_on(folder)
     assert left(folder) == left(unbroken)
-
-
-def _at_most(size):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def test_every_event_of_a_resumed_run_is_whole(copy):

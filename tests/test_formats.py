@@ -45,6 +45,7 @@ import lora_evo as le
 from lora_evo.adapter import Adapter
 from lora_evo.breeding import breed, breed_into, plan
 from lora_evo.errors import AdapterError
+from lora_evo.folders import appearing
 from lora_evo.lineage import Lineage, Parent, digest
 from lora_evo.measure import Measures
 
@@ -706,6 +707,16 @@ def test_an_adapter_is_not_lost_when_its_replacement_cannot_be_moved(pair, tmp_p
         le.save(child, pair[1], force=True)
     assert files_in(pair[1]) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["dad", "mum"]
+
+
+def test_a_folder_that_came_in_between_is_not_replaced(tmp_path):
+    wanted = appearing(tmp_path / "a" / "b")
+    (wanted.__enter__() / "mine").touch()
+    (tmp_path / "a" / "b").mkdir()
+    (tmp_path / "a" / "b" / "theirs").touch()
+    with pytest.raises(OSError, match="not empty"):
+        wanted.__exit__(None, None, None)
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["a", "a/b", "a/b/theirs"]
 
 
 def test_numbers_of_numpy_in_a_call(pair, tmp_path):

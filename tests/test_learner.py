@@ -12,6 +12,7 @@ from selfplay.engines import Request, Sampling
 from selfplay.engines.bank import MemberError
 from selfplay.engines.torch_engine import TorchEngine
 from selfplay.learner import Learner, LearnRules, Sample
+from selfplay.logprobs import ROWS, chosen
 
 MEMBERS = ("m0", "m1", "m2")
 LOSSES = ("grpo", "dr_grpo", "reinforce_pp_baseline")
@@ -98,6 +99,24 @@ def likelihood(engine: TorchEngine, samples, member: str) -> float:
 
 def close(a: torch.Tensor, b: torch.Tensor, tolerance: float = 2e-5) -> bool:
     return bool((a - b).norm() <= tolerance * max(float(b.norm()), 1e-9))
+
+
+@pytest.mark.parametrize("rows", [1, ROWS, 2 * ROWS + 3])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
+def test_logprobs_in_parts_are_those_of_the_whole(rows, dtype, tolerance):
+    """Values and gradients as of cross entropy in float32; of the logits nothing is kept but themselves."""
+    kept: list[torch.Tensor] = []
+    logits = (3 * torch.randn(rows, 50, generator=torch.Generator().manual_seed(rows))).to(dtype).requires_grad_()
+    targets, slope = torch.arange(rows) % 50, torch.linspace(-1, 2, rows)
+    expected = -torch.nn.functional.cross_entropy(logits.float() / 0.7, targets, reduction="none")
+    (theirs,) = torch.autograd.grad(expected, logits, slope)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        found = chosen(logits, targets, 0.7)
+    (ours,) = torch.autograd.grad(found, logits, slope)
+    assert torch.equal(found, expected)
+    assert ours.dtype == dtype
+    assert close(ours.float(), theirs.float(), tolerance)
+    assert {t.data_ptr() for t in kept} == {logits.data_ptr(), targets.data_ptr()}
 
 
 @pytest.mark.parametrize("loss", LOSSES)

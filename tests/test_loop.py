@@ -1,8 +1,10 @@
 """The game, played for real: what a step does, what it leaves in the journal, and what it makes of failures."""
 
+import json
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -163,7 +165,7 @@ def test_a_single_agent_plays_both_roles(tmp_path):
 def test_phases_are_told_in_order(tmp_path):
     watcher = Silent()
     with begun(tiniest("steps=1"), tmp_path / "run") as run:
-        play(run, watcher)
+        play(run, watcher, count().__next__)  # whoever asks the time finds it a second later
     names = [
         "match",
         "serve",
@@ -180,6 +182,8 @@ def test_phases_are_told_in_order(tmp_path):
     ]
     assert watcher.phases == [(1, name) for name in names]
     assert [s["step"] for s in watcher.steps] == [1]
+    seconds = json.loads((tmp_path / "run" / "timings.jsonl").read_text())
+    assert seconds == {"step": 1, **dict.fromkeys(names, 1), "total": 2 * len(names) + 1}
 
 
 def test_references_give_way_to_the_prompts_limit(tmp_path):

@@ -14,7 +14,7 @@ from games import Silent, left, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.scaling import markdown, sized
+from benchmarks.scaling import H200, ROOMY, markdown, sized
 from lora_evo.errors import LoraEvoError
 from lora_evo_cli.main import main
 from selfplay import learner as learning
@@ -122,6 +122,21 @@ def test_the_learner_reads_as_many_tokens_as_planned(watched, seen):
     known = {**rates.assumed(watched.config), **measured.lengths_of(watched)}
     planned = load(watched.config, rates.lengths(watched.config, known)).learned_tokens * len(watched.steps)
     assert seen["rows"] == pytest.approx(planned, rel=0.1)  # equal prompts of two groups are read once, and means are rounded
+
+
+def test_the_engine_decides_who_writes():
+    """vLLM on the GPU that learns has a base of its own there; the embedded engine waits for the longest of every batch."""
+    torch_, vllm = (made({"sequences": 32}, (engine, 1)) for engine in ("torch", "vllm"))
+    beside = {part.what for part in vllm.bound.learning.parts} - {part.what for part in torch_.bound.learning.parts}
+    assert beside == {"sampler's base", "sampler's adapters"}
+    assert torch_.expected.seconds["serve"] == 0 < vllm.expected.seconds["serve"]
+    assert vllm.expected.seconds["propose"] < torch_.expected.seconds["propose"] / 10
+    assert list(table(torch_.config, SEVEN, torch_.rates, sizes=(4,))[4]) == [1]
+
+
+def test_the_papers_preset_fits():
+    for gpus in (1, 8):
+        assert plan(PAPER, SEVEN, rates.assumed(PAPER), gpus).problems == ()
 
 
 def test_a_single_agent_asks_as_one_teacher():
@@ -235,8 +250,13 @@ BRANCHES = {
 GROWING = ("teachers", "students", "prompts", "proposals", "answers", "rank", "proposal_tokens", "answer_tokens", "prompt_tokens")
 
 
-def made(changes, gpus, **chosen):
+PLACES = st.sampled_from([("torch", 1), ("vllm", 1), ("vllm", 2), ("vllm", 8), ("vllm", 64)])
+
+
+def made(changes, place, **chosen):
+    engine, gpus = place
     named = [f"{BRANCHES[name]}.{name}={value}" if name in BRANCHES else f"{name}={value}" for name, value in changes.items()]
+    named.append(f"engine={engine}")
     config = presets.preset("populora-7b", named)
     return plan(config, SEVEN, rates.given(rates.assumed(config), [f"{k}={v}" for k, v in chosen.items()]), gpus)
 
@@ -249,18 +269,18 @@ def amounts(view):
     return [*tokens, load.programs, view.learning.during("sampling"), view.learning.during("learning")]
 
 
-@given(CHANGES, st.sampled_from([1, 2, 8, 64]), st.sampled_from(GROWING), st.integers(1, 50))
-def test_more_to_do_never_takes_less(changes, gpus, name, more):
-    few, many = made(changes, gpus), made({**changes, name: changes[name] + more}, gpus)
+@given(CHANGES, PLACES, st.sampled_from(GROWING), st.integers(1, 50))
+def test_more_to_do_never_takes_less(changes, place, name, more):
+    few, many = made(changes, place), made({**changes, name: changes[name] + more}, place)
     for small_view, large_view in ((few.bound, many.bound), (few.expected, many.expected)):
         for less, rest in zip(amounts(small_view), amounts(large_view), strict=True):
             assert less <= rest * (1 + 1e-9)
         assert small_view.total <= large_view.total * (1 + 1e-9)
 
 
-@given(CHANGES, st.sampled_from([2, 4, 8, 32]), st.integers(1, 64))
+@given(CHANGES, st.sampled_from([1, 2, 4, 8, 32]), st.integers(1, 64))
 def test_more_gpus_never_take_longer(changes, gpus, learners):
-    few, many = (made(changes, n, learners=learners) for n in (gpus, 2 * gpus))
+    few, many = (made(changes, ("vllm", n), learners=learners) for n in (gpus, 2 * gpus))
     assert few.layout.learners <= many.layout.learners
     for name, spent in many.expected.seconds.items():
         assert spent <= few.expected.seconds[name] * (1 + 1e-9), name
@@ -268,9 +288,9 @@ def test_more_gpus_never_take_longer(changes, gpus, learners):
     assert many.memory_total(many.bound) >= few.bound.peak
 
 
-@given(CHANGES, st.sampled_from([1, 2, 8, 64]))
-def test_totals_are_sums_of_parts(changes, gpus):
-    found = made(changes, gpus)
+@given(CHANGES, PLACES)
+def test_totals_are_sums_of_parts(changes, place):
+    found = made(changes, place)
     for view in (found.bound, found.expected):
         assert view.total == pytest.approx(sum(view.seconds.values())) == pytest.approx(sum(by_resource(view.seconds).values()))
         assert view.load.prompt_tokens == view.load.propose.prompt_tokens + view.load.solve.prompt_tokens
@@ -293,17 +313,17 @@ def test_no_length_is_above_its_bound(shares):
 
 
 @settings(max_examples=10)
-@given(CHANGES, st.sampled_from([1, 8]))
-def test_what_is_proposed_against_an_overflow_mends_it(changes, gpus):
-    for text in made(changes, gpus).problems:
+@given(CHANGES, PLACES)
+def test_what_is_proposed_against_an_overflow_mends_it(changes, place):
+    for text in made(changes, place).problems:
         where, change = text.split(":")[0], text.rsplit(". ", 1)[-1]
         if not change.endswith(" would fit"):
             continue
         key, value = change.removesuffix(" would fit").rsplit(".")[-1].split("=")
-        again = {other.split(":")[0] for other in made({**changes, key: value}, gpus).problems}
+        again = {other.split(":")[0] for other in made({**changes, key: value}, place).problems}
         assert where not in again
         if value.isdecimal():  # and it is the largest that does
-            assert where in {t.split(":")[0] for t in made({**changes, key: int(value) + 1}, gpus).problems}
+            assert where in {t.split(":")[0] for t in made({**changes, key: int(value) + 1}, place).problems}
 
 
 # what a run says of its machine
@@ -343,7 +363,7 @@ def test_costs_are_found_in_timings(run, watched, tmp_path):
 
 def test_another_machine_or_base_lends_only_its_lengths(watched):
     for config, base, said in (
-        (PAPER, SEVEN, "base and device and dtype"),
+        (PAPER, SEVEN, "base and device and dtype and engine"),
         (watched.config.with_changes(dtype="bfloat16"), NANO, "dtype"),
     ):
         known, notes = measured.like(config, base, rates.assumed(config), watched)
@@ -407,6 +427,9 @@ def test_a_run_is_planned_like_itself(run, capsys):
         (["--preset", "populora"], "did you mean populora-7b?"),
         (["--preset", "populora-7b", "--gpus", "0"], "gpus is 0, it must be at least 1"),
         (["--gpus", "2"], "device is cpu; --set device=cuda"),
+        (["--set", "engine=vllm"], "device is cpu; --set device=cuda or engine=torch"),
+        (["--set", "device=cuda", "--gpus", "2"], "--set engine=vllm plans for more"),
+        (["--preset", "populora-7b", "--set", "vllm.tensor_parallel=2"], "vllm.tensor_parallel is 2"),
         (["--set", "base=someone/unheard-of"], "Give a folder with its config.json"),
         (["--set", "base={folder}"], "config.json cannot be read"),
         (["--like", "{folder}"], "so it is no run"),
@@ -455,9 +478,7 @@ def test_unknown_bases_are_refused_from_python():
 
 def test_the_tables_of_the_page_are_those_of_the_benchmark():
     page = (ROOT / "docs" / "scaling.md").read_text()
-    from benchmarks.scaling import FITTING, H200
-
-    for changes, chosen in ((FITTING, []), (FITTING, ["learners=64"]), (FITTING[:1], H200)):
+    for changes, chosen in (([], []), ([], ["learners=64"]), (ROOMY, H200)):
         assert markdown(sized(changes, chosen)) in page
 
 

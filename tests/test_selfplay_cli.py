@@ -1,16 +1,15 @@
 """The command line of the game: what it prints, what it leaves, how it ends."""
 
 import json
+import os
 import re
 import signal
-import subprocess
 import time
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 
 import pytest
-from games import TINIEST, command, environment, left, played, run_command, small, tiniest
+from games import TINIEST, beginning, forked, left, played, small, tiniest
 
 import lora_evo
 from lora_evo_cli.main import main
@@ -138,22 +137,19 @@ def test_a_report_and_a_comparison(run, tmp_path, capsys):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_run_in_order(number, code, tmp_path):
-    folder = tmp_path / "run"
-    arguments = run_command(folder, "steps=500")
-    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job is born deaf to it
-    process = subprocess.Popen(arguments, env=environment(), preexec_fn=heed, **pipes)
-    while process.poll() is None and not (folder / "timings.jsonl").exists():
+    folder, said = tmp_path / "run", tmp_path / "said"
+    process = forked(said, "selfplay", *beginning(folder, "steps=500"))
+    while process.is_alive() and not (folder / "timings.jsonl").exists():
         time.sleep(0.05)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (code, "")
+    os.kill(process.pid, number)
+    process.join(60)
+    err = said.read_text()
+    assert (process.exitcode, said.with_suffix(".out").read_text()) == (code, ""), err
     assert f"go on with: lora-evo selfplay resume {folder}" in err
     assert "Traceback" not in err
     assert not [path for path in (folder / "checkpoints").iterdir() if path.name.startswith(".")]
     step = checkpoint.read(checkpoint.latest(folder)).step
-    done = subprocess.run(command("resume", folder, "--steps", str(step + 2)), env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert main(["selfplay", "resume", str(folder), "--steps", str(step + 2)]) == 0
     assert checkpoint.read(checkpoint.latest(folder)).step == step + 2
 
 

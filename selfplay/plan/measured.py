@@ -19,6 +19,7 @@ from selfplay.plan.geometry import Geometry
 from selfplay.plan.load import style_of
 from selfplay.plan.memory import FLOAT32, members
 from selfplay.plan.rates import DERIVED, EXPECTED, HARDWARE, Rate, Rates
+from selfplay.plan.seconds import decode_steps
 from selfplay.report import reading
 from selfplay.report.reading import Event, ReportError
 
@@ -89,12 +90,12 @@ def watched(run: Path) -> Watched:
 def like(config: Config, base: Geometry, rates: Rates, run: Watched) -> tuple[dict[str, Rate], list[str]]:
     """Rates with what a run measured in their place, and what to know about that.
 
-    Lengths are always taken, costs only from a run on the same base, device and dtype.
+    Lengths are always taken, costs only from a run on the same base, device, dtype and engine.
     """
     found, notes, played = {**rates, **lengths_of(run)}, [], run.config
     if (played.base, style_of(played)) != (config.base, style_of(config)):
         notes.append(f"lengths are those of {played.base} in style {style_of(played)}; another base writes other texts")
-    differing = [name for name in ("base", "device", "dtype") if getattr(played, name) != getattr(config, name)]
+    differing = [name for name in ("base", "device", "dtype", "engine") if getattr(played, name) != getattr(config, name)]
     if differing:
         notes.append(f"the timings of {run.folder} are of another {' and '.join(differing)}, so they are not used")
         return found, notes
@@ -201,7 +202,8 @@ def _fitted(run: Watched, steps: Sequence[Step]) -> tuple[float, float]:
             if events:
                 waves = ceil(len(events) / run.config.sequences)
                 tokens = sum(event["tokens"] for event in events) + prompts_of(events, ())
-                rows.append((waves * _waited(run.config, events, batched), tokens))
+                mean = _mean(event["tokens"] for event in events)
+                rows.append((decode_steps(run.config, waves, _waited(run.config, events, batched), mean), tokens))
                 spent.append(step.seconds[phase])
     asked, seconds = np.array(rows, dtype=float), np.array(spent)
     both, *_ = np.linalg.lstsq(asked, seconds, rcond=None)

@@ -1,7 +1,7 @@
 """What lies in a GPU's memory, in bytes: always, while completions are written, and while members learn.
 
-One GPU: the embedded engine, whose base and members serve both. Several: vLLM samples on every GPU with a base and copies of
-the members of its own, which sleep while a GPU that also learns does so.
+The engine `torch` is one process on one GPU, whose base and members serve both. With `vllm` every GPU samples, with a base and
+copies of the members of its own, which sleep while a GPU that also learns does so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Literal
 
 from selfplay.config import Config
 from selfplay.engines.cache import ROOM
+from selfplay.logprobs import ROWS
 from selfplay.plan.geometry import SIZES, Geometry
 from selfplay.plan.load import Asked, Load
 
@@ -65,14 +66,9 @@ class Layout:
     learners: int
     slots: int
 
-    @property
-    def embedded(self) -> bool:
-        """One process for everything, instead of vLLM beside the learner."""
-        return self.gpus == 1
-
     def at_once(self, config: Config, asked: Asked, members: int) -> int:
         """Completions that one GPU writes at a time. Members without a slot wait for the next wave."""
-        held = 1.0 if self.embedded else min(1.0, self.slots / members)
+        held = 1.0 if config.engine == "torch" else min(1.0, self.slots / members)
         return min(math.ceil(asked.requests / self.gpus * held), config.sequences)
 
 
@@ -113,7 +109,7 @@ def cache_bytes(config: Config, base: Geometry, rows: float, tokens: float) -> f
 
 def _sampler(config: Config, base: Geometry, layout: Layout, load: Load) -> Iterator[Part]:
     teachers, students = members(config)
-    if not layout.embedded:
+    if config.engine == "vllm":
         yield Part("sampler's base", "sampling", base.weight_bytes(config.dtype))
         yield Part("sampler's adapters", "sampling", min(teachers + students, layout.slots) * served_bytes(config, base))
     rows, rooms = zip(*_batches(config, layout, load), strict=True)
@@ -145,7 +141,8 @@ def _update(config: Config, base: Geometry, load: Load) -> Iterator[Part]:
     layer = tokens * layer_bytes(base, config.lora.rank, config.dtype)
     kept = layer + base.layers * tokens * base.hidden * size if rules.checkpointing else base.layers * layer
     yield Part("activations", "learning", kept, counted=False)
-    yield Part("logits", "learning", tokens * base.vocabulary * _LEARNED, counted=False)
+    logits = tokens * 2 * size + min(tokens, ROWS) * _SOFTENED
+    yield Part("logits", "learning", logits * base.vocabulary, counted=False)
     groups = (asked.prompt + each * asked.completion for asked, each in _groups(config, load))
     yield Part("attention mask", "learning", tokens * min(tokens, max(groups)) * (size + 3), counted=False)
 
@@ -168,5 +165,6 @@ def layer_bytes(base: Geometry, rank: int, dtype: str) -> float:
 _DRAWN = 32
 """Bytes for each entry of the logits from which tokens are drawn: two in float32, three in float64 (`torch_engine._drawn`)."""
 
-_LEARNED = 12
-"""Bytes for each entry of the learner's logits: three float32 copies at the peak of the backward pass."""
+_SOFTENED = 8
+"""Bytes for each entry of those of the learner's logits that are in float32 at one time, before and after the softmax. All are
+kept in the base's dtype, and their gradient beside them (`logprobs.py`)."""

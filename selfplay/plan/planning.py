@@ -93,7 +93,7 @@ class Plan:
         return {
             "base": {**asdict(self.base), "adapted": len(self.base.adapted)},
             "teachers": teachers, "students": students, "rank": self.config.lora.rank, "gpus": self.gpus,
-            "learners": self.layout.learners, "engine": "embedded" if self.layout.embedded else "vllm", "room": self.room,
+            "learners": self.layout.learners, "engine": self.config.engine, "room": self.room,
             "bound": self._view(self.bound), "expected": self._view(self.expected), "first": self.first,
             "problems": list(self.problems), "rates": {name: asdict(rate) for name, rate in self.rates.items()},
         }  # fmt: skip
@@ -116,15 +116,12 @@ def plan(config: Config, base: Geometry, rates: Rates, gpus: int = 1) -> Plan:
     Args:
         base: the geometry of the configuration's base.
         rates: `rates.assumed`, with what was measured or given in their place.
-        gpus: with one, the embedded engine does everything; with several, vLLM samples on all.
+        gpus: the engine `torch` is on one; `vllm` samples on all.
 
     Raises:
-        LoraEvoError: for less than one GPU, or several on a CPU.
+        LoraEvoError: for GPUs that the configuration's engine and device cannot have.
     """
-    if gpus < 1:
-        raise LoraEvoError(f"gpus is {gpus}, it must be at least 1")
-    if gpus > 1 and config.device == "cpu":
-        raise LoraEvoError(f"{gpus} GPUs, but device is cpu; --set device=cuda plans for GPUs")
+    _check(config, gpus)
     layout = _layout(config, rates, gpus)
     expecting = lengths(config, rates)
     rates = with_costs(config, base, layout, rates, expecting)
@@ -136,13 +133,28 @@ def plan(config: Config, base: Geometry, rates: Rates, gpus: int = 1) -> Plan:
 def table(
     config: Config, base: Geometry, rates: Rates, sizes: Sequence[int] = SIZES, gpus: Sequence[int] = GPUS
 ) -> dict[int, dict[int, Plan]]:
-    """Plans of populations of n teachers and n students, by n and by GPUs."""
+    """Plans of populations of n teachers and n students, by n and by GPUs; the engine `torch` has one."""
     found: dict[int, dict[int, Plan]] = {}
     for n in sizes:
         population = {"teachers": n, "students": n, "single_agent": False}
         sized = config.with_changes(population=population)
-        found[n] = {count: plan(sized, base, rates, count) for count in (gpus if config.device != "cpu" else (1,))}
+        found[n] = {count: plan(sized, base, rates, count) for count in (gpus if config.engine == "vllm" else (1,))}
     return found
+
+
+def _check(config: Config, gpus: int) -> None:
+    if gpus < 1:
+        raise LoraEvoError(f"gpus is {gpus}, it must be at least 1")
+    if config.device == "cpu" and gpus > 1:
+        raise LoraEvoError(f"{gpus} GPUs, but device is cpu; --set device=cuda plans for GPUs")
+    if config.device == "cpu" and config.engine == "vllm":
+        raise LoraEvoError("engine is vllm, which is planned on GPUs only, but device is cpu; --set device=cuda or engine=torch")
+    if config.engine == "torch" and gpus > 1:
+        raise LoraEvoError(f"{gpus} GPUs, but engine is torch, which is one process on one GPU; --set engine=vllm plans for more")
+    if config.engine == "vllm" and config.vllm.tensor_parallel > 1:
+        raise LoraEvoError(
+            f"vllm.tensor_parallel is {config.vllm.tensor_parallel}, but a plan knows only bases that fit on one GPU; set it to 1"
+        )
 
 
 def _layout(config: Config, rates: Rates, gpus: int) -> Layout:

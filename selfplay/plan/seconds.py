@@ -55,7 +55,7 @@ def seconds(config: Config, base: Geometry, layout: Layout, load: Load, rates: R
     everyone, own = teachers + students, base.adapter_size(config.lora.rank) * FLOAT32
     workers = config.referee.workers or value["cores"] * (layout.gpus if config.device != "cpu" else 1)
     judged = workers * value["programs"]
-    served = 0.0 if layout.embedded else 2 * everyone * served_bytes(config, base) / value["swap"]
+    served = 0.0 if config.engine == "torch" else 2 * everyone * served_bytes(config, base) / value["swap"]
     return {
         "propose": _writing(config, layout, load.propose, teachers, value),
         "validate": load.propose.programs / judged,
@@ -74,13 +74,18 @@ def by_resource(phases: dict[str, float]) -> dict[str, float]:
     return {name: sum(phases[phase] for phase in busy) for name, busy in RESOURCES.items()}
 
 
+def decode_steps(config: Config, waves: float, longest: float, mean: float) -> float:
+    """Steps one after the other in which completions of such lengths are written, `sequences` of them a wave."""
+    return waves * longest if config.engine == "torch" else (waves - 1) * mean + longest
+
+
 def _writing(config: Config, layout: Layout, asked: Asked, own: int, value: dict[str, float]) -> float:
     """Seconds of one phase of sampling; `own` members take part."""
     each = asked.requests / layout.gpus
     if not each:
         return 0.0
     waves = max(each / layout.at_once(config, asked, own), 1.0)
-    steps = waves * asked.longest if layout.embedded else (waves - 1) * asked.completion + asked.longest
+    steps = decode_steps(config, waves, asked.longest, asked.completion)
     tokens = (asked.completion_tokens + asked.read_tokens) / layout.gpus
     return steps * value["step_seconds"] + tokens * value["token_seconds"]
 
@@ -95,7 +100,7 @@ def _children(config: Config) -> float:
 
 def _step_seconds(config: Config, base: Geometry, layout: Layout, rates: Rates) -> float:
     """Base and adapters are read once for all rows; the embedded engine has its adapters in float32."""
-    if layout.embedded:
+    if config.engine == "torch":
         held, overhead = max(members(config)) * base.adapter_size(config.lora.rank) * FLOAT32, rates["embedded_overhead"]
     else:
         held, overhead = min(max(members(config)), layout.slots) * served_bytes(config, base), rates["step_overhead"]

@@ -34,7 +34,7 @@ def heldout() -> list[Problem]:
 def corpus(first: int = 0, until: int = PORTIONS) -> Iterator[str]:
     """Normal forms of the programs that were drawn for the shipped base's corpus."""
     for number in range(first, until):
-        yield from (normal_form(drawn.program) for drawn in train.drawn(0, number))
+        yield from map(normal_form, {drawn.program for drawn in train.drawn(0, number)})
 
 
 def made(known: Set[str], each: int = EACH, seed: int = SEED) -> list[Problem]:

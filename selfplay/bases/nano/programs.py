@@ -163,7 +163,7 @@ def value(kind: str, rng: np.random.Generator, longer: int = 0) -> Any:
 
 
 def _letters(rng: np.random.Generator, low: int, high: int) -> str:
-    return "".join(rng.choice(list(LETTERS), int(rng.integers(low, high))))
+    return "".join(LETTERS[i] for i in rng.integers(0, len(LETTERS), int(rng.integers(low, high))).tolist())
 
 
 def _step(kind: str, rng: np.random.Generator) -> tuple[str, tuple[str, str]]:
